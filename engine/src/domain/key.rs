@@ -1,0 +1,135 @@
+//! The kinds of keys a group can hold.
+
+use crate::limits::SECRET_MAX_BYTES;
+use serde::{Deserialize, Serialize};
+use std::{fmt, str::FromStr};
+
+/// A named elliptic curve (FIPS 186-5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Curve {
+    /// secp256r1
+    P256,
+    /// secp384r1
+    P384,
+    /// secp521r1
+    P521,
+}
+
+/// A kind of key, with its size. Order is the log format: add at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum KeyAlgorithm {
+    /// AES with a key of 128, 192 or 256 bits.
+    Aes {
+        /// Key size, bits.
+        bits: u16,
+    },
+    /// A secret for HMAC and derivation.
+    GenericSecret {
+        /// Length, bytes.
+        bytes: u16,
+    },
+    /// An RSA pair.
+    Rsa {
+        /// Modulus size, bits: 2048, 3072 or 4096.
+        bits: u16,
+    },
+    /// An EC pair.
+    Ec(Curve),
+    /// An Edwards pair (RFC 8032).
+    Ed25519,
+}
+
+impl KeyAlgorithm {
+    /// True for pairs of a private and a public key.
+    pub fn is_pair(self) -> bool {
+        matches!(self, Self::Rsa { .. } | Self::Ec(_) | Self::Ed25519)
+    }
+
+    /// Every size the project promises, for probes and tests.
+    pub fn promised() -> [Self; 11] {
+        [
+            Self::Aes { bits: 128 },
+            Self::Aes { bits: 192 },
+            Self::Aes { bits: 256 },
+            Self::GenericSecret { bytes: 32 },
+            Self::Rsa { bits: 2048 },
+            Self::Rsa { bits: 3072 },
+            Self::Rsa { bits: 4096 },
+            Self::Ec(Curve::P256),
+            Self::Ec(Curve::P384),
+            Self::Ec(Curve::P521),
+            Self::Ed25519,
+        ]
+    }
+}
+
+impl fmt::Display for KeyAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Aes { bits } => write!(f, "aes:{bits}"),
+            Self::GenericSecret { bytes } => write!(f, "secret:{bytes}"),
+            Self::Rsa { bits } => write!(f, "rsa:{bits}"),
+            Self::Ec(Curve::P256) => f.write_str("ec:p256"),
+            Self::Ec(Curve::P384) => f.write_str("ec:p384"),
+            Self::Ec(Curve::P521) => f.write_str("ec:p521"),
+            Self::Ed25519 => f.write_str("ed25519"),
+        }
+    }
+}
+
+/// The text names no kind of key.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "'{0}' is no kind of key: use aes:128, aes:192, aes:256, secret:N (1 to {SECRET_MAX_BYTES} bytes), \
+     rsa:2048, rsa:3072, rsa:4096, ec:p256, ec:p384, ec:p521 or ed25519"
+)]
+pub struct UnknownAlgorithm(pub String);
+
+impl FromStr for KeyAlgorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(text: &str) -> Result<Self, UnknownAlgorithm> {
+        let unknown = || UnknownAlgorithm(text.chars().take(64).collect());
+        let (family, size) = text.split_once(':').unwrap_or((text, ""));
+        let number = || size.parse::<u16>().map_err(|_| unknown());
+        match family {
+            "aes" => match number()? {
+                bits @ (128 | 192 | 256) => Ok(Self::Aes { bits }),
+                _ => Err(unknown()),
+            },
+            "secret" => match number()? {
+                bytes if bytes > 0 && usize::from(bytes) <= SECRET_MAX_BYTES => {
+                    Ok(Self::GenericSecret { bytes })
+                }
+                _ => Err(unknown()),
+            },
+            "rsa" => match number()? {
+                bits @ (2048 | 3072 | 4096) => Ok(Self::Rsa { bits }),
+                _ => Err(unknown()),
+            },
+            "ec" => match size {
+                "p256" => Ok(Self::Ec(Curve::P256)),
+                "p384" => Ok(Self::Ec(Curve::P384)),
+                "p521" => Ok(Self::Ec(Curve::P521)),
+                _ => Err(unknown()),
+            },
+            "ed25519" if size.is_empty() => Ok(Self::Ed25519),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip() {
+        for algorithm in KeyAlgorithm::promised() {
+            assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
+        }
+        for bad in ["", "aes", "aes:129", "secret:0", "secret:99999", "rsa:1024", "ec:p999", "ed25519:1"] {
+            assert!(bad.parse::<KeyAlgorithm>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The nouns: identities, keys, attributes, objects, members. Plain data, no behaviour beyond checks.
+
+pub mod attribute;
+pub mod ids;
+pub mod key;
+pub mod mechanism;
+pub mod member;
+pub mod object;
+
+pub use attribute::{AttributeRecord, AttributeType, AttributeValue, Attributes, ObjectClass};
+pub use ids::{
+    ClientId, Fingerprint, Generation, GroupId, Lineage, LogIndex, MemberId, ObjectId, RequestId, Version,
+};
+pub use key::{Curve, KeyAlgorithm};
+pub use mechanism::{Mechanism, Parameters};
+pub use member::{CannotCarry, MemberCard, Profile, Residency, TokenIdentity};
+pub use object::{ContentKey, Envelope, EnvelopeContent, WrapAlgorithm, WrappedKey};

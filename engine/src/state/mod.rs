@@ -1,0 +1,224 @@
+//! What the group has agreed on. `apply` is deterministic: no clock, no randomness, no IO, no token. Envelopes
+//! (the bulk) are kept by the store under their [`ContentKey`], never change under it, and are dropped by the
+//! store once no checkpoint names them; so the state itself stays an index entry an object.
+
+mod apply;
+pub mod command;
+mod requests;
+
+pub use command::{
+    Authority, Bootstrap, Command, GroupOption, InviteId, IsolatedService, LeaveReason, NewObject, Options,
+    Outcome, PartialKeys, RecoveryCopy, Refusal, Rejection, RequestContext, RequestState, Settlement, Smk,
+    Verdict,
+};
+pub use requests::RequestTable;
+
+use crate::clock::UnixMillis;
+use crate::domain::{
+    ContentKey, Envelope, Generation, GroupId, Lineage, LogIndex, MemberCard, MemberId, ObjectClass,
+    ObjectId, RequestId,
+};
+use imbl::{OrdMap, OrdSet};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A member's standing towards the in-sync set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Standing {
+    /// Not counted on: catching up, away, or its token failed. Why, for people.
+    OutOfSync(Option<LeaveReason>),
+    /// Settling needs it since this entry; it serves once it has reached it.
+    Entering(LogIndex),
+    /// Holds every settled object it is meant to.
+    InSync,
+}
+
+/// A row of the roster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// What it says of itself.
+    pub card: MemberCard,
+    /// Where it stands.
+    pub standing: Standing,
+    /// The entry that last wrote this row.
+    pub index: LogIndex,
+}
+
+/// Where an object stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// Committed, not yet answered: invisible, imported by every member.
+    Pending(RequestId),
+    /// Agreed.
+    Settled,
+    /// Removed, not yet dropped everywhere: invisible, dropped by every member.
+    Removing(RequestId),
+}
+
+/// An agreed object: an index entry. The content is in the store under `content`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Object {
+    /// Names its content.
+    pub content: ContentKey,
+    /// Its class.
+    pub class: ObjectClass,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Members that do not carry it, and why.
+    pub excluded: BTreeMap<MemberId, Refusal>,
+    /// The entry that last wrote this row.
+    pub index: LogIndex,
+}
+
+impl Object {
+    /// True if `member` is meant to hold it in its token.
+    pub fn is_held_by(&self, member: MemberId) -> bool {
+        self.class.is_resident()
+            && !matches!(self.phase, Phase::Removing(_))
+            && !self.excluded.contains_key(&member)
+    }
+}
+
+/// An open invitation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Invite {
+    /// SHA-256 of its secret.
+    pub secret_hash: [u8; 32],
+    /// The end of its life.
+    pub expires: UnixMillis,
+}
+
+/// What a bootstrapped group is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// Its identity.
+    pub id: GroupId,
+    /// Its history.
+    pub lineage: Lineage,
+    /// The virtual token's label.
+    pub label: String,
+    /// Its certificate authority.
+    pub authority: Authority,
+}
+
+/// The agreed state. Cloning is cheap (maps share structure), so that a checkpoint is written from a clone while
+/// writes go on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    applied: LogIndex,
+    group: Option<Group>,
+    options: Options,
+    members: OrdMap<MemberId, Member>,
+    next_member: u64,
+    invites: OrdMap<InviteId, Invite>,
+    smks: OrdMap<Generation, Smk>,
+    objects: OrdMap<ObjectId, Object>,
+    unsettled: OrdSet<RequestId>,
+    next_object: u64,
+    requests: RequestTable,
+}
+
+/// What one applied command did, for those who act on it after the state has moved on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// The answer to the proposer.
+    pub outcome: Outcome,
+    /// Contents that the store must keep from now on.
+    pub contents: Vec<(ContentKey, Envelope)>,
+    /// Objects whose row changed or went.
+    pub objects: Vec<ObjectId>,
+    /// True if the roster, the options, the invitations or the SMKs changed.
+    pub roster: bool,
+}
+
+impl State {
+    /// Applies one committed command. Same state and command, same outcome, on every member. An index at or below
+    /// the applied one changes nothing.
+    pub fn apply(&mut self, index: LogIndex, command: Command) -> Effects {
+        apply::apply(self, index, command)
+    }
+
+    /// Notes an entry that carries no command (a blank or a membership entry).
+    pub fn skip(&mut self, index: LogIndex) {
+        self.applied = self.applied.max(index);
+    }
+
+    /// The last applied entry.
+    pub fn applied(&self) -> LogIndex {
+        self.applied
+    }
+
+    /// The group, once bootstrapped.
+    pub fn group(&self) -> Option<&Group> {
+        self.group.as_ref()
+    }
+
+    /// The options.
+    pub fn options(&self) -> Options {
+        self.options
+    }
+
+    /// The roster, by id.
+    pub fn members(&self) -> impl Iterator<Item = (MemberId, &Member)> {
+        self.members.iter().map(|(id, member)| (*id, member))
+    }
+
+    /// One member.
+    pub fn member(&self, id: MemberId) -> Option<&Member> {
+        self.members.get(&id)
+    }
+
+    /// The members that settling needs: in sync, or entering.
+    pub fn required(&self) -> BTreeSet<MemberId> {
+        self.members
+            .iter()
+            .filter(|(_, m)| !matches!(m.standing, Standing::OutOfSync(_)))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    /// The members that are in sync.
+    pub fn in_sync(&self) -> BTreeSet<MemberId> {
+        self.members.iter().filter(|(_, m)| m.standing == Standing::InSync).map(|(id, _)| *id).collect()
+    }
+
+    /// An open invitation.
+    pub fn invite(&self, id: InviteId) -> Option<&Invite> {
+        self.invites.get(&id)
+    }
+
+    /// Every live SMK generation, oldest first.
+    pub fn smks(&self) -> impl Iterator<Item = &Smk> {
+        self.smks.values()
+    }
+
+    /// The generation that new keys use.
+    pub fn generation(&self) -> Option<Generation> {
+        self.smks.get_max().map(|(generation, _)| *generation)
+    }
+
+    /// Every row, pending and removing ones too.
+    pub fn objects(&self) -> impl Iterator<Item = (ObjectId, &Object)> {
+        self.objects.iter().map(|(id, object)| (*id, object))
+    }
+
+    /// One row, in whatever phase.
+    pub fn object(&self, id: ObjectId) -> Option<&Object> {
+        self.objects.get(&id)
+    }
+
+    /// Requests that wait for a Settle, oldest client first.
+    pub fn unsettled(&self) -> impl Iterator<Item = RequestId> {
+        self.unsettled.iter().copied()
+    }
+
+    /// Where a request stands: None if it was never applied (or its client is unknown).
+    pub fn request(&self, id: RequestId) -> Option<RequestState> {
+        self.requests.get(id)
+    }
+
+    /// Contents that this state names: what a checkpoint of it must keep.
+    pub fn contents(&self) -> impl Iterator<Item = ContentKey> {
+        self.objects.values().map(|object| object.content)
+    }
+}

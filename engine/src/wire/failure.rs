@@ -1,0 +1,90 @@
+//! Why a request failed, and what may be done about it. Failover reads the remedy and nothing else.
+
+use crate::domain::MemberId;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What a caller may do about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Remedy {
+    /// It would fail again, anywhere.
+    GiveUp,
+    /// The same request, with the same request id, after a pause.
+    TryAgain,
+    /// The same request at another member.
+    TryAnotherMember,
+}
+
+/// The kinds of failure. Order is the wire format: add at the end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FailureKind {
+    /// The request is malformed or over a limit.
+    BadRequest,
+    /// The caller may not ask this.
+    Forbidden,
+    /// Nothing bears this name. Answered only behind a read barrier.
+    NotFound,
+    /// The group or a member's token refuses it; nothing is left behind.
+    Refused,
+    /// The token says no to this use (wrong mechanism, bad signature length, data out of range).
+    TokenRefused {
+        /// CKR_ number.
+        code: u64,
+    },
+    /// The request id is too old or was used otherwise.
+    Expired,
+    /// This member is not the primary.
+    NotPrimary {
+        /// The primary, if known.
+        primary: Option<MemberId>,
+    },
+    /// No quorum answers: changes must wait.
+    NoQuorum,
+    /// The deadline passed; a change may still happen: repeat it under its request id.
+    Deadline,
+    /// This member's token is failed or not ready.
+    TokenFailed,
+    /// This member is not in sync.
+    NotInSync,
+    /// A queue is full.
+    Busy,
+    /// The member is stopping.
+    Stopping,
+    /// A fault of ours; the member's log says more.
+    Internal,
+}
+
+/// A failure as it travels. The message says what, why and what to do; never a secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// What kind.
+    pub kind: FailureKind,
+    /// For people.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure of a kind, with its message.
+    pub fn new(kind: FailureKind, message: impl fmt::Display) -> Self {
+        Self { kind, message: message.to_string() }
+    }
+
+    /// What the caller may do. Adding a kind forces this choice.
+    pub fn remedy(&self) -> Remedy {
+        match self.kind {
+            FailureKind::BadRequest
+            | FailureKind::Forbidden
+            | FailureKind::NotFound
+            | FailureKind::Refused
+            | FailureKind::TokenRefused { .. }
+            | FailureKind::Expired => Remedy::GiveUp,
+            FailureKind::NoQuorum | FailureKind::Deadline | FailureKind::Busy => Remedy::TryAgain,
+            FailureKind::NotPrimary { .. }
+            | FailureKind::TokenFailed
+            | FailureKind::NotInSync
+            | FailureKind::Stopping
+            | FailureKind::Internal => Remedy::TryAnotherMember,
+        }
+    }
+}

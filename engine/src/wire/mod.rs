@@ -1,0 +1,71 @@
+//! What members and clients say to each other. Plain data; how it travels is the transport's, what it means is
+//! the service's. Order of variants is the wire format: add at the end.
+
+mod client;
+mod failure;
+mod join;
+mod member;
+
+pub use client::{
+    Answer, ClientRequest, CoverageCell, CoverageRow, CoverageState, CreateKey, Deletion, GroupStatus,
+    ImportKey, KeyTemplate, MemberStatus, ObjectRow, SecretBytes, UseKind, UseRequest,
+};
+pub use failure::{Failure, FailureKind, Remedy};
+pub use join::{Delivery, JoinAnswer, JoinRequest, Roster, RosterRow};
+pub use member::{MemberAnswer, MemberRequest, ObjectReport, ObjectStatus, RaftCall, Report, TokenHealth};
+
+use crate::domain::{GroupId, Lineage, MemberId};
+use serde::{Deserialize, Serialize};
+
+/// The first frame on every connection between members, both ways.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Protocol version; others are refused.
+    pub protocol: u16,
+    /// The group; another is refused. None for a joiner and for local clients.
+    pub group: Option<GroupId>,
+    /// The group's history; an older one is refused.
+    pub lineage: Lineage,
+    /// Who speaks: must be the member of the certificate. None for a joiner and for local clients.
+    pub member: Option<MemberId>,
+    /// What the connection is for.
+    pub lane: Lane,
+}
+
+/// Version of the protocol between processes.
+pub const PROTOCOL: u16 = 1;
+
+/// Connections are kept apart by purpose, so that bulk never delays a heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Lane {
+    /// Raft heartbeats, votes, leader transfer.
+    Heartbeat,
+    /// Raft log and snapshots.
+    Bulk,
+    /// Everything else: reports, forwarded calls, clients, joins.
+    Calls,
+}
+
+/// A request frame's body.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// Between members.
+    Member(MemberRequest),
+    /// From a local client, or forwarded by a member.
+    Client(ClientRequest),
+    /// From somebody who is not a member yet.
+    Join(JoinRequest),
+}
+
+/// A response frame's body.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Response {
+    /// To [`Request::Member`].
+    Member(MemberAnswer),
+    /// To [`Request::Client`].
+    Client(Answer),
+    /// To [`Request::Join`].
+    Join(JoinAnswer),
+    /// The request was not carried out, or it is not known whether it was (see the kind).
+    Failed(Failure),
+}
