@@ -9,6 +9,10 @@ pub const MEMBERS_MAX: usize = 32;
 pub const VOTERS_MAX: usize = 7;
 /// Object ids reserved by one log entry.
 pub const ID_BLOCK_COUNT: u64 = 256;
+/// Reserved and unused object ids kept for one primary; older ones lapse.
+pub const RESERVED_IDS_MAX: usize = 1024;
+/// Kinds of keys that a card may list.
+pub const CARD_KINDS_MAX: usize = 64;
 /// Objects that one request may create (a key pair is two).
 pub const OBJECTS_PER_REQUEST_MAX: usize = 2;
 /// Settlements that one log entry may carry.
@@ -21,6 +25,23 @@ pub const OUTCOMES_PER_CLIENT_MAX: usize = 1024;
 pub const INVITES_MAX: usize = 64;
 /// Life of an invitation unless `invite` says otherwise, seconds.
 pub const INVITE_LIFE_SECONDS: u64 = 3600;
+
+/// A cloning domain's secret, fewest bytes.
+pub const DOMAIN_SECRET_MIN_BYTES: usize = 16;
+/// A cloning domain's secret, most bytes.
+pub const DOMAIN_SECRET_MAX_BYTES: usize = 4096;
+/// One of the first three messages of the cloning handshake, bytes.
+pub const HANDSHAKE_MESSAGE_MAX_BYTES: usize = 4096;
+/// A token key's SubjectPublicKeyInfo (RSA-3072 takes 422), bytes.
+pub const PUBLIC_KEY_MAX_BYTES: usize = 1024;
+/// SMK generations that live at once.
+pub const GENERATIONS_MAX: usize = 16;
+/// The sealed delivery of the cloning handshake, bytes.
+pub const DELIVERY_MAX_BYTES: usize = 32 * 1024;
+/// Addresses that an invitation names.
+pub const INVITATION_ADDRESSES_MAX: usize = 8;
+/// An invitation as text, bytes.
+pub const INVITATION_MAX_BYTES: usize = 4096;
 
 /// One label, name or reason, bytes.
 pub const TEXT_MAX_BYTES: usize = 256;
@@ -45,12 +66,43 @@ pub const FRAME_UNPROVEN_MAX_BYTES: usize = 64 * 1024;
 pub const IN_FLIGHT_MAX: usize = 1024;
 /// Connections accepted at once on each listener.
 pub const CONNECTIONS_MAX: usize = 1024;
+/// Connections at once on a listener whose callers have not proved who they are.
+pub const CONNECTIONS_UNPROVEN_MAX: usize = 128;
+/// Frames that wait to be written on one connection.
+pub const FRAME_QUEUE_MAX: usize = 64;
+/// Frames are gathered up to this size before one write, bytes.
+pub const WRITE_BATCH_BYTES: usize = 64 * 1024;
 /// One chunk of a streamed snapshot, bytes.
 pub const SNAPSHOT_CHUNK_MAX_BYTES: usize = 512 * 1024;
 /// The index part of a snapshot (everything but envelopes), bytes.
 pub const SNAPSHOT_STATE_MAX_BYTES: usize = 1024 * 1024 * 1024;
 /// Rows answered by one list or coverage call.
 pub const ROWS_MAX: usize = 10_000;
+
+/// Entries of one AppendEntries.
+pub const APPEND_ENTRIES_MAX: u64 = 128;
+/// Entries of one AppendEntries, encoded, bytes; also the most that one entry may take.
+pub const APPEND_MAX_BYTES: usize = 3 * 1024 * 1024;
+/// One AppendEntries with entries, until the follower has them on its disk.
+pub const APPEND: Duration = Duration::from_secs(1);
+/// One chunk of a snapshot, until the receiver has taken it.
+pub const SNAPSHOT_CHUNK: Duration = Duration::from_secs(5);
+/// The end of a snapshot, until the receiver has it on its disk.
+pub const SNAPSHOT_INSTALL: Duration = Duration::from_secs(60);
+/// A half-received snapshot is dropped when its next chunk does not come for this long.
+pub const SNAPSHOT_IDLE: Duration = Duration::from_secs(30);
+/// Log entries that are applied and published in one step.
+pub const APPLY_ENTRIES_MAX: usize = 1024;
+/// Contents that are kept in one step while applying, bytes.
+pub const APPLY_CONTENTS_MAX_BYTES: usize = 4 * 1024 * 1024;
+/// Changed objects noted for the reconciler one by one; past this it compares everything.
+pub const DIRTY_MAX: usize = 65_536;
+/// Entries that a learner may be behind when it is made a voter.
+pub const PROMOTE_LAG_MAX_ENTRIES: u64 = 256;
+/// A planned hand-over of leadership.
+pub const HAND_OVER: Duration = Duration::from_secs(2);
+/// Calls that wait for Raft's core.
+pub const RAFT_QUEUE_MAX: u64 = 4096;
 
 /// Applied entries between two snapshots.
 pub const SNAPSHOT_EVERY_ENTRIES: u64 = 20_000;
@@ -72,6 +124,24 @@ pub const IMPORT: Duration = Duration::from_secs(5);
 pub const OVERALL: Duration = Duration::from_secs(20);
 /// Establishing a connection, handshake included.
 pub const CONNECT: Duration = Duration::from_secs(2);
+/// How often a quiet connection is pinged, and a member's right to it looked at again.
+pub const PING_EVERY: Duration = Duration::from_millis(500);
+/// A TCP connection that stays silent for this long counts as dead: the peer's process hangs.
+pub const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// A TCP connection whose peer acknowledges nothing for this long is dead: the peer's machine or the way is gone.
+pub const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2);
+/// One write of a batch of frames; a peer that reads slower loses its connection.
+pub const WRITE_MAX: Duration = Duration::from_secs(10);
+/// Pause after a first failed try to connect; doubled by each further one.
+pub const RECONNECT_MIN: Duration = Duration::from_millis(50);
+/// The longest pause between two tries to connect.
+pub const RECONNECT_MAX: Duration = Duration::from_millis(500);
+/// Life of a connection whose caller has not proved who it is: long enough to join, too short to sit there.
+pub const UNPROVEN_LIFE: Duration = Duration::from_secs(60);
+/// What a stopping listener leaves to answers under way.
+pub const CLOSE_GRACE: Duration = Duration::from_secs(1);
+/// Pause of a listener that cannot accept (no file descriptors left).
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Raft's heartbeat.
 pub const RAFT_HEARTBEAT: Duration = Duration::from_millis(50);
 /// Raft's election timeout, lower bound.
@@ -84,3 +154,17 @@ pub const CANARY_EVERY: Duration = Duration::from_secs(1);
 pub const CANARY_LIMIT: Duration = Duration::from_secs(5);
 /// After a start a member without a leader serves its local keys only after this grace.
 pub const ISOLATION_GRACE: Duration = Duration::from_secs(3);
+/// How often members tell the primary how they are.
+pub const MEMBER_HEARTBEAT: Duration = Duration::from_millis(300);
+/// Silence after which a member counts as unreachable: three heartbeats.
+pub const MEMBER_DEAD: Duration = Duration::from_millis(900);
+/// Objects imported by one job of the token's threads.
+pub const IMPORT_BATCH: usize = 64;
+/// Entries that a member may lag behind and still be asked to enter the in-sync set.
+pub const ENTER_LAG_ENTRIES: u64 = 1_000;
+/// The pause between two tries of a change that may be tried again.
+pub const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Joins under way at once.
+pub const JOINS_MAX: usize = 16;
+/// Times that a create is originated anew because the SMK's generation changed meanwhile.
+pub const STALE_GENERATION_TRIES: u32 = 3;

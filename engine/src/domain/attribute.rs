@@ -2,7 +2,7 @@
 //! Tokens answer many of them wrongly after an import, so the record is what applications see.
 
 use super::key::KeyAlgorithm;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use zeroize::Zeroizing;
@@ -21,7 +21,24 @@ pub enum AttributeValue {
     /// Byte array, string, big integer or date.
     Bytes(Vec<u8>),
     /// CKA_WRAP_TEMPLATE and its kin.
-    Template(BTreeMap<AttributeType, AttributeValue>),
+    Template(#[serde(deserialize_with = "flat")] BTreeMap<AttributeType, AttributeValue>),
+}
+
+/// A template's values are no templates themselves: nested bytes from the wire must not become nested calls.
+fn flat<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<AttributeType, AttributeValue>, D::Error> {
+    #[derive(Deserialize)]
+    enum Flat {
+        Bool(bool),
+        Number(u64),
+        Bytes(Vec<u8>),
+    }
+    let map = BTreeMap::<AttributeType, Flat>::deserialize(from)?;
+    let value = |flat| match flat {
+        Flat::Bool(value) => AttributeValue::Bool(value),
+        Flat::Number(value) => AttributeValue::Number(value),
+        Flat::Bytes(value) => AttributeValue::Bytes(value),
+    };
+    Ok(map.into_iter().map(|(attribute, flat)| (attribute, value(flat))).collect())
 }
 
 /// Values can be key material, so they are never printed: only their shape is.
@@ -187,5 +204,22 @@ impl Drop for AttributeRecord {
         if let Some(AttributeValue::Bytes(bytes)) = self.attributes.get_mut(&AttributeType::VALUE) {
             drop(Zeroizing::new(std::mem::take(bytes)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec;
+
+    #[test]
+    fn templates_nest_once() {
+        let leaf = Attributes::from([(AttributeType::SENSITIVE, AttributeValue::Bool(true))]);
+        let once = AttributeValue::Template(leaf);
+        let bytes = codec::encode(&once).expect("encodes");
+        assert_eq!(codec::decode::<AttributeValue>(&bytes, 1024), Ok(once.clone()));
+        let twice = AttributeValue::Template(Attributes::from([(AttributeType::UNWRAP_TEMPLATE, once)]));
+        let bytes = codec::encode(&twice).expect("encodes");
+        assert!(codec::decode::<AttributeValue>(&bytes, 1024).is_err());
     }
 }

@@ -44,6 +44,7 @@ pub struct Envelope {
     /// The GCM nonce, drawn at random for each sealing.
     pub nonce: [u8; 12],
     /// Ciphertext and tag.
+    #[serde(with = "crate::codec::bytes")]
     pub sealed: Vec<u8>,
 }
 

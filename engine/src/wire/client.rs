@@ -10,7 +10,7 @@ use std::fmt;
 use zeroize::Zeroizing;
 
 /// From a client. Order is the wire format.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ClientRequest {
     /// Who is there: answered by any member at once.
     Status,
@@ -59,7 +59,7 @@ pub enum ClientRequest {
 }
 
 /// What to generate.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CreateKey {
     /// Repeated under the same id, it happens once.
     pub request: RequestId,
@@ -90,7 +90,7 @@ impl fmt::Debug for SecretBytes {
 }
 
 /// What to bring in. Order of variants is the wire format.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ImportKey {
     /// Repeated under the same id, it happens once.
     pub request: RequestId,
@@ -107,7 +107,7 @@ pub struct ImportKey {
 }
 
 /// What to delete.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Deletion {
     /// Repeated under the same id, it happens once.
     pub request: RequestId,
@@ -118,7 +118,7 @@ pub struct Deletion {
 }
 
 /// A single-part use of a key.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UseRequest {
     /// The key.
     pub object: ObjectId,

@@ -13,6 +13,7 @@ pub enum MemberRequest {
         /// Which.
         call: RaftCall,
         /// Its body.
+        #[serde(with = "crate::codec::bytes")]
         body: Vec<u8>,
     },
     /// A member's reconciler tells the primary what it holds.
@@ -92,7 +93,7 @@ pub enum TokenHealth {
 #[derive(Debug, Serialize, Deserialize)]
 pub enum MemberAnswer {
     /// To Raft, encoded by the consensus room.
-    Raft(Vec<u8>),
+    Raft(#[serde(with = "crate::codec::bytes")] Vec<u8>),
     /// To Report and Announce.
     Noted,
     /// To ReadIndex.
