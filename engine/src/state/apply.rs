@@ -1,6 +1,92 @@
-//! The rules.
-use super::{Command, Effects, State};
+//! Applies one command: the index rule, the order of checks, and who decides what.
+
+use super::{Command, Effects, GroupOption, LeaveReason, Outcome, Refusal, Rejection, State};
 use crate::domain::LogIndex;
-pub(super) fn apply(_state: &mut State, _index: LogIndex, _command: Command) -> Effects {
-    Effects::default()
+use crate::limits::TEXT_MAX_BYTES;
+
+/// What a room of `apply` answers: effects, or a refusal that changed nothing.
+pub(super) type Applied = Result<Effects, Rejection>;
+
+pub(super) fn apply(state: &mut State, index: LogIndex, command: Command) -> Effects {
+    // A replay after a torn write, or after a checkpoint that is ahead of the log: the row is there already.
+    if index <= state.applied {
+        return Effects::default();
+    }
+    state.applied = index;
+    dispatch(state, index, command)
+        .unwrap_or_else(|rejection| Effects { outcome: Outcome::Rejected(rejection), ..Effects::default() })
+}
+
+fn dispatch(state: &mut State, index: LogIndex, command: Command) -> Applied {
+    if let Command::Bootstrap(bootstrap) = command {
+        return state.bootstrap(index, *bootstrap);
+    }
+    if state.group.is_none() {
+        return Err(Rejection::NotBootstrapped);
+    }
+    match command {
+        Command::Bootstrap(_) => Err(Rejection::AlreadyBootstrapped),
+        Command::Invite { id, secret_hash, expires, at } => state.open_invite(id, secret_hash, expires, at),
+        Command::Admit { invite, at, card } => state.admit(index, invite, at, *card),
+        Command::Announce { member, card } => state.announce(index, member, *card),
+        Command::RemoveMember { member } => state.remove_member(member),
+        Command::EnterInSync { member } => state.enter_in_sync(index, member),
+        Command::ReachInSync { member, reached } => state.reach_in_sync(index, member, reached),
+        Command::LeaveInSync { member, reason } => state.leave_in_sync(index, member, reason),
+        Command::ReserveIds { member, count } => state.reserve_ids(member, count),
+        Command::Put { request, objects } => state.put(index, &request, objects),
+        Command::Settle { settlements } => state.settle(index, settlements),
+        Command::Remove { request, objects } => state.remove(index, &request, objects),
+        Command::SetOption(option) => Ok(state.set_option(option)),
+    }
+}
+
+impl State {
+    fn set_option(&mut self, option: GroupOption) -> Effects {
+        match option {
+            GroupOption::PartialKeys(value) => self.options.partial_keys = value,
+            GroupOption::AllowInmemoryImport(value) => self.options.allow_inmemory_import = value,
+            GroupOption::IsolatedService(value) => self.options.isolated_service = value,
+        }
+        Effects { roster: true, ..Effects::default() }
+    }
+}
+
+/// Cuts a reason to its limit: a token's long message must not hold up the settlement that carries it.
+pub(super) fn cut(mut text: String) -> String {
+    let mut end = text.len().min(TEXT_MAX_BYTES);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text
+}
+
+pub(super) fn cut_refusal(refusal: Refusal) -> Refusal {
+    Refusal { reason: cut(refusal.reason), ..refusal }
+}
+
+pub(super) fn cut_reason(reason: LeaveReason) -> LeaveReason {
+    match reason {
+        LeaveReason::TokenFailed(why) => LeaveReason::TokenFailed(cut(why)),
+        other => other,
+    }
+}
+
+pub(super) fn malformed(why: &str) -> Rejection {
+    Rejection::Malformed(why.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_cut_between_characters() {
+        assert_eq!(cut("short".into()), "short");
+        let long = cut("é".repeat(TEXT_MAX_BYTES));
+        assert_eq!(long.len(), TEXT_MAX_BYTES);
+        let odd = cut(format!("x{}", "é".repeat(TEXT_MAX_BYTES)));
+        assert_eq!(odd.len(), TEXT_MAX_BYTES - 1);
+    }
 }

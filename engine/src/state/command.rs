@@ -34,6 +34,8 @@ pub enum Command {
         secret_hash: [u8; 32],
         /// The end of its life.
         expires: UnixMillis,
+        /// When the primary opened it; invitations that were over by then are dropped.
+        at: UnixMillis,
     },
     /// Admits the holder of an invitation as a new member, out of sync. Uses the invitation up.
     Admit {

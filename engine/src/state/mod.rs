@@ -4,7 +4,13 @@
 
 mod apply;
 pub mod command;
+mod objects;
+#[cfg(test)]
+mod properties;
 mod requests;
+mod roster;
+#[cfg(test)]
+mod scripts;
 
 pub use command::{
     Authority, Bootstrap, Command, GroupOption, InviteId, IsolatedService, LeaveReason, NewObject, Options,
@@ -114,7 +120,10 @@ pub struct State {
     smks: OrdMap<Generation, Smk>,
     objects: OrdMap<ObjectId, Object>,
     unsettled: OrdSet<RequestId>,
+    /// The lowest id that was never reserved.
     next_object: u64,
+    /// Ids that are reserved and unused, by the primary that asked for them.
+    reserved: OrdMap<MemberId, OrdSet<ObjectId>>,
     requests: RequestTable,
 }
 
@@ -212,13 +221,55 @@ impl State {
         self.unsettled.iter().copied()
     }
 
+    /// Rows that wait for a settlement.
+    pub fn unsettled_objects(&self) -> impl Iterator<Item = (ObjectId, &Object)> {
+        self.unsettled.iter().flat_map(|request| self.objects_of(*request))
+    }
+
+    /// The rows of one unsettled request.
+    pub fn objects_of(&self, request: RequestId) -> impl Iterator<Item = (ObjectId, &Object)> {
+        let ids = match self.requests.get(request) {
+            Some(RequestState::Creating(ids) | RequestState::Removing(ids)) => ids,
+            _ => Vec::new(),
+        };
+        ids.into_iter().filter_map(|id| self.objects.get(&id).map(|object| (id, object)))
+    }
+
     /// Where a request stands: None if it was never applied (or its client is unknown).
     pub fn request(&self, id: RequestId) -> Option<RequestState> {
         self.requests.get(id)
     }
 
+    /// The members that a Done for this unsettled request must cover now; empty if no token has to hold or drop
+    /// anything, or if the request is not unsettled.
+    pub fn waits_for(&self, id: RequestId) -> BTreeSet<MemberId> {
+        match self.request(id) {
+            Some(RequestState::Creating(objects) | RequestState::Removing(objects)) => {
+                objects.iter().flat_map(|object| self.must_act(*object)).collect()
+            }
+            _ => BTreeSet::new(),
+        }
+    }
+
+    /// The members whose tokens are counted on for one object now.
+    fn must_act(&self, id: ObjectId) -> BTreeSet<MemberId> {
+        match self.objects.get(&id) {
+            Some(object) if object.class.is_resident() => {
+                let mut members = self.required();
+                members.retain(|member| !object.excluded.contains_key(member));
+                members
+            }
+            _ => BTreeSet::new(),
+        }
+    }
+
     /// Contents that this state names: what a checkpoint of it must keep.
     pub fn contents(&self) -> impl Iterator<Item = ContentKey> {
         self.objects.values().map(|object| object.content)
+    }
+
+    /// True if [`State::contents`] has this content.
+    pub fn names_content(&self, content: ContentKey) -> bool {
+        self.objects.get(&content.object).is_some_and(|object| object.content == content)
     }
 }
