@@ -1,0 +1,241 @@
+//! Links to other members: one connection for each (member, lane), made when it is first needed, made again after
+//! it broke, with growing pauses while that fails.
+
+use super::connection::{self, Connection, Watch};
+use super::pki::PkiError;
+use super::{Directory, Identity, LinkError, hello, random, stream, tls};
+use crate::domain::{Fingerprint, GroupId, MemberId};
+use crate::limits;
+use crate::wire::{Hello, Lane, Request, Response};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
+use rustls::ClientConfig;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::TlsConnector;
+use tracing::{debug, warn};
+
+/// A member's links to the others. Cheap to share behind an [`Arc`]; [`Links::close`] ends them all.
+pub struct Links(Arc<Inner>);
+
+struct Inner {
+    tls: Result<Arc<ClientConfig>, PkiError>,
+    hello: Hello,
+    directory: Arc<dyn Directory>,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    closed: bool,
+    attempts: u64,
+    slots: HashMap<(MemberId, Lane), Slot>,
+}
+
+type Connected = Result<Arc<Connection>, LinkError>;
+type Attempt = Shared<BoxFuture<'static, Connected>>;
+
+/// One (member, lane).
+enum Slot {
+    /// Being made, by a task of its own: whoever waits for it may go away.
+    Connecting { number: u64, failures: u32, attempt: Attempt },
+    /// Made.
+    Open(Arc<Connection>),
+    /// Could not be made; not tried before `again`.
+    Failed { failures: u32, again: Instant, why: LinkError },
+}
+
+impl Links {
+    /// Links of a member with this identity. Connects nothing yet. The hello's lane is set by each call. An identity
+    /// that cannot be used ([`Identity::check`]) shows in every call.
+    pub fn new(identity: Identity, hello: Hello, directory: Arc<dyn Directory>) -> Self {
+        let tls = tls::mutual(&identity);
+        Self(Arc::new(Inner { tls, hello, directory, table: Mutex::default() }))
+    }
+
+    /// Asks a member and waits for its answer, for at most `deadline`. May be dropped at any time; the request may
+    /// have been sent by then.
+    pub async fn call(
+        &self,
+        to: MemberId,
+        lane: Lane,
+        request: Request,
+        deadline: Duration,
+    ) -> Result<Response, LinkError> {
+        let deadline = Instant::now() + deadline;
+        let connection = match self.0.find(to, lane)? {
+            Found::Open(connection) => connection,
+            Found::Connecting(attempt) => timeout_at(deadline, attempt).await.map_err(|_| {
+                LinkError::Unreachable(format!("no connection to {to} before the deadline"))
+            })??,
+        };
+        connection.call(&request, deadline).await
+    }
+
+    /// Closes the connections to a member and forgets what was learned of reaching it: it was removed, or its
+    /// address or key changed.
+    pub fn forget(&self, member: MemberId) {
+        let mut table = self.0.table.lock();
+        for (_, slot) in table.slots.extract_if(|(to, _), _| *to == member) {
+            slot.close("the member was forgotten");
+        }
+    }
+
+    /// Closes all connections; every later call is refused.
+    pub fn close(&self) {
+        let mut table = self.0.table.lock();
+        table.closed = true;
+        for (_, slot) in table.slots.drain() {
+            slot.close("this member is stopping");
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn open_connection(&self, to: MemberId, lane: Lane) -> Option<Arc<Connection>> {
+        match self.0.table.lock().slots.get(&(to, lane)) {
+            Some(Slot::Open(connection)) => Some(connection.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Slot {
+    fn close(self, why: &str) {
+        if let Self::Open(connection) = self {
+            connection.close(why);
+        }
+    }
+}
+
+enum Found {
+    Open(Arc<Connection>),
+    Connecting(Attempt),
+}
+
+impl Inner {
+    /// The connection to use, or the attempt to wait for. While an attempt has just failed, its reason.
+    fn find(self: &Arc<Self>, to: MemberId, lane: Lane) -> Result<Found, LinkError> {
+        let mut table = self.table.lock();
+        if table.closed {
+            return Err(LinkError::Unreachable("this member is stopping".into()));
+        }
+        let failures = match table.slots.get(&(to, lane)) {
+            Some(Slot::Open(connection)) if connection.is_open() => {
+                return Ok(Found::Open(connection.clone()));
+            }
+            Some(Slot::Connecting { attempt, .. }) => return Ok(Found::Connecting(attempt.clone())),
+            Some(Slot::Failed { again, why, .. }) if Instant::now() < *again => return Err(why.clone()),
+            Some(Slot::Failed { failures, .. }) => *failures,
+            Some(Slot::Open(_)) | None => 0,
+        };
+        let Some((address, tls)) = self.directory.address(to) else {
+            table.slots.remove(&(to, lane));
+            return Err(LinkError::Unreachable(format!("{to} is not on the roster")));
+        };
+        table.attempts += 1;
+        let number = table.attempts;
+        let (sender, result) = oneshot::channel();
+        let attempt = result
+            .map(|result| {
+                result.unwrap_or_else(|_| Err(LinkError::Unreachable("the attempt was given up".into())))
+            })
+            .boxed()
+            .shared();
+        table.slots.insert((to, lane), Slot::Connecting { number, failures, attempt: attempt.clone() });
+        drop(table);
+        let inner = self.clone();
+        tokio::spawn(async move {
+            let connected = timeout(limits::CONNECT, inner.connect(to, lane, &address, tls)).await;
+            let connected = connected.unwrap_or_else(|_| {
+                Err(LinkError::Unreachable(format!(
+                    "no connection within {} ms",
+                    limits::CONNECT.as_millis()
+                )))
+            });
+            let connected = connected.map(Arc::new).map_err(|error| at(error, to, &address));
+            let _ = sender.send(inner.settle(to, lane, number, connected));
+        });
+        Ok(Found::Connecting(attempt))
+    }
+
+    /// Files what came of an attempt, unless the member was forgotten meanwhile.
+    fn settle(&self, to: MemberId, lane: Lane, number: u64, connected: Connected) -> Connected {
+        let mut table = self.table.lock();
+        let failures = match table.slots.get(&(to, lane)) {
+            Some(Slot::Connecting { number: current, failures, .. }) if *current == number => *failures,
+            _ => return Err(LinkError::Unreachable(format!("{to} was forgotten"))),
+        };
+        let slot = match &connected {
+            Ok(connection) => {
+                debug!(%to, ?lane, "connected");
+                Slot::Open(connection.clone())
+            }
+            Err(why) => {
+                if failures == 0 {
+                    warn!(%to, ?lane, %why, "cannot connect; trying on");
+                }
+                let pause =
+                    limits::RECONNECT_MIN.saturating_mul(1 << failures.min(8)).min(limits::RECONNECT_MAX);
+                let again = Instant::now() + random::jitter(pause);
+                Slot::Failed { failures: failures.saturating_add(1), again, why: why.clone() }
+            }
+        };
+        table.slots.insert((to, lane), slot);
+        connected
+    }
+
+    async fn connect(
+        &self,
+        to: MemberId,
+        lane: Lane,
+        address: &str,
+        key: Fingerprint,
+    ) -> Result<Connection, LinkError> {
+        let config = self.tls.clone().map_err(|e| LinkError::Refused(e.to_string()))?;
+        let stream = TcpStream::connect(address).await.map_err(|e| LinkError::Unreachable(e.to_string()))?;
+        stream::prepare(&stream).map_err(|e| LinkError::Unreachable(e.to_string()))?;
+        let stream = TlsConnector::from(config)
+            .connect(tls::server_name(), stream)
+            .await
+            .map_err(|e| connection::broken(&e.into()))?;
+        let named = tls::peer(stream.get_ref().1.peer_certificates());
+        let named = named.map_err(|e| LinkError::Refused(e.to_string()))?;
+        let expected = named.is_some_and(|named| {
+            Some(named.group) == self.hello.group && named.member == to && named.tls == key
+        });
+        if !expected {
+            return Err(LinkError::Refused(not_the_one(to, self.hello.group)));
+        }
+        let ours = Hello { lane, ..self.hello.clone() };
+        let (connection, theirs) = Connection::open(stream, &ours, Watch::Pings).await?;
+        hello::judge_member(&ours, &theirs, to).map_err(LinkError::Refused)?;
+        Ok(connection)
+    }
+}
+
+fn not_the_one(to: MemberId, group: Option<GroupId>) -> String {
+    let group = group.map(|group| format!(" of group {group}")).unwrap_or_default();
+    format!(
+        "its certificate is not the one that the roster{group} names for {to}: check the member's address"
+    )
+}
+
+/// Puts where it was before what went wrong.
+fn at(error: LinkError, to: MemberId, address: &str) -> LinkError {
+    match error {
+        LinkError::Unreachable(why) => LinkError::Unreachable(format!("{to} at {address}: {why}")),
+        LinkError::Refused(why) => LinkError::Refused(format!("{to} at {address}: {why}")),
+        other @ (LinkError::Lost | LinkError::Deadline) => other,
+    }
+}

@@ -1,0 +1,439 @@
+//! The answering half: accepts, finds out who asks, and hands requests to the handler, many at once.
+
+use super::frame::{self, Ask, Frame, FrameError, NO_REQUEST, Reply};
+use super::stream::{self, Ear};
+use super::{Caller, ConnectionId, Handler, Identity, hello, tls};
+use crate::domain::Fingerprint;
+use crate::limits;
+use crate::wire::{Failure, FailureKind, Hello, Request, Response};
+use futures::FutureExt;
+use rustls::ServerConfig;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{interval, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tracing::{debug, error, info, warn};
+
+static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
+
+/// Serves members and joiners until `shutdown` says true or its sender is gone; then closes all connections and ends
+/// when their tasks have. An identity that cannot be used ([`Identity::check`]) is logged and ends it at once.
+pub async fn serve_tcp(
+    listener: TcpListener,
+    identity: Identity,
+    hello: Hello,
+    handler: Arc<dyn Handler>,
+    shutdown: watch::Receiver<bool>,
+) {
+    let config = match tls::server(&identity) {
+        Ok(config) => config,
+        Err(error) => return error!(%error, "members and joiners cannot be served"),
+    };
+    let server = Arc::new(Server { handler, hello, shutdown, gates: Gates::new() });
+    let serve =
+        move |server: Arc<Server>, stream, gate| server.serve_stream(config.clone(), stream, gate).boxed();
+    accept_all(server, listener, serve).await;
+}
+
+/// Serves local clients of this process's user, of root and of the `allowed` users until `shutdown` says true or its
+/// sender is gone; then closes all connections and ends when their tasks have. With `allowed` users the socket is
+/// opened to all (0666), and the kernel's word on who connects decides alone.
+pub async fn serve_unix(
+    listener: UnixListener,
+    handler: Arc<dyn Handler>,
+    allowed: Vec<u32>,
+    shutdown: watch::Receiver<bool>,
+) {
+    if !allowed.is_empty() {
+        let address = listener.local_addr();
+        if let Some(path) = address.as_ref().ok().and_then(|address| address.as_pathname()) {
+            if let Err(error) = std::fs::set_permissions(path, Permissions::from_mode(0o666)) {
+                warn!(%error, path = %path.display(), "other users cannot be let in");
+            }
+        }
+    }
+    let server = Arc::new(Server { handler, hello: hello::anonymous(), shutdown, gates: Gates::new() });
+    let allowed: Arc<[u32]> = allowed.into();
+    let serve =
+        move |server: Arc<Server>, stream, gate| server.serve_local(allowed.clone(), stream, gate).boxed();
+    accept_all(server, listener, serve).await;
+}
+
+struct Server {
+    handler: Arc<dyn Handler>,
+    hello: Hello,
+    shutdown: watch::Receiver<bool>,
+    gates: Gates,
+}
+
+/// Places for connections. Strangers have few of their own, so that they cannot take those of members.
+struct Gates {
+    strangers: Arc<Semaphore>,
+    known: Arc<Semaphore>,
+}
+
+impl Gates {
+    fn new() -> Self {
+        Self {
+            strangers: Arc::new(Semaphore::new(limits::CONNECTIONS_UNPROVEN_MAX)),
+            known: Arc::new(Semaphore::new(limits::CONNECTIONS_MAX)),
+        }
+    }
+}
+
+/// Who is at the other end, and what holds for it.
+struct Peer {
+    caller: Caller,
+    /// Its TLS key, if it is a member.
+    tls: Option<Fingerprint>,
+    _place: OwnedSemaphorePermit,
+}
+
+/// Why a conversation ended.
+enum End {
+    /// The peer closed or broke the connection, or was not worth keeping.
+    Gone(String),
+    /// This listener stops.
+    Stopping,
+}
+
+type Serving = futures::future::BoxFuture<'static, ()>;
+
+/// What connections come from.
+trait Listener: Send + Sync {
+    type Stream: Send;
+    fn accept(&self) -> impl Future<Output = std::io::Result<Self::Stream>> + Send;
+}
+
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+    async fn accept(&self) -> std::io::Result<TcpStream> {
+        TcpListener::accept(self).await.map(|(stream, _)| stream)
+    }
+}
+
+impl Listener for UnixListener {
+    type Stream = UnixStream;
+    async fn accept(&self) -> std::io::Result<UnixStream> {
+        UnixListener::accept(self).await.map(|(stream, _)| stream)
+    }
+}
+
+async fn accept_all<L: Listener>(
+    server: Arc<Server>,
+    listener: L,
+    serve: impl Fn(Arc<Server>, L::Stream, OwnedSemaphorePermit) -> Serving,
+) {
+    let mut connections = JoinSet::new();
+    let mut shutdown = server.shutdown.clone();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+            _ = shutdown.wait_for(|stop| *stop) => break,
+        };
+        match accepted {
+            Ok(stream) => match server.gates.strangers.clone().try_acquire_owned() {
+                Ok(gate) => drop(connections.spawn(serve(server.clone(), stream, gate))),
+                Err(_) => {
+                    debug!("a connection was dropped: too many callers that have not proved who they are")
+                }
+            },
+            Err(error) => {
+                warn!(%error, "cannot accept connections");
+                sleep(limits::ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    // Each one watches the shutdown too, and ends within CLOSE_GRACE and the time of one write.
+    while connections.join_next().await.is_some() {}
+}
+
+impl Server {
+    async fn serve_stream(
+        self: Arc<Self>,
+        config: Arc<ServerConfig>,
+        stream: TcpStream,
+        gate: OwnedSemaphorePermit,
+    ) {
+        let mut shutdown = self.shutdown.clone();
+        let opened = tokio::select! {
+            opened = timeout(limits::CONNECT, self.open_tls(config, stream, gate)) => opened,
+            _ = shutdown.wait_for(|stop| *stop) => return,
+        };
+        match opened {
+            Ok(Some((reader, writer, ear, peer))) => self.converse(reader, writer, Some(ear), peer).await,
+            Ok(None) => {}
+            Err(_) => debug!("a caller did not say hello in time"),
+        }
+    }
+
+    async fn open_tls(
+        &self,
+        config: Arc<ServerConfig>,
+        stream: TcpStream,
+        gate: OwnedSemaphorePermit,
+    ) -> Option<(impl AsyncRead + Unpin + use<>, impl AsyncWrite + Unpin + use<>, Ear, Peer)> {
+        let log = |error: &dyn std::fmt::Display| debug!(%error, "a connection failed before its hello");
+        stream::prepare(&stream).map_err(|e| log(&e)).ok()?;
+        let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|e| log(&e)).ok()?;
+        let named = tls::peer(stream.get_ref().1.peer_certificates()).map_err(|e| log(&e)).ok()?;
+        let (reader, mut writer) = tokio::io::split(stream);
+        let (mut reader, ear) = stream::listen(reader);
+        let theirs = self.read_hello(&mut reader).await.map_err(|e| log(&e)).ok()?;
+        let admits = |member, tls| self.handler.admits(member, tls);
+        let judged = hello::judge_caller(&self.hello, &theirs, named.as_ref(), admits);
+        let placed = judged.and_then(|caller| self.place(caller, gate));
+        let (caller, place) = self.answer_hello(&mut writer, &theirs, placed).await?;
+        Some((reader, writer, ear, Peer { caller, tls: named.map(|named| named.tls), _place: place }))
+    }
+
+    async fn serve_local(
+        self: Arc<Self>,
+        allowed: Arc<[u32]>,
+        stream: UnixStream,
+        gate: OwnedSemaphorePermit,
+    ) {
+        let mut shutdown = self.shutdown.clone();
+        let opened = async {
+            let credentials = stream.peer_cred();
+            let (mut reader, mut writer) = tokio::io::split(stream);
+            let theirs = self.read_hello(&mut reader).await.ok()?;
+            let judged = hello::judge_local(&theirs)
+                .and_then(|()| judge_user(credentials, &allowed))
+                .and_then(|caller| self.place(caller, gate));
+            let (caller, place) = self.answer_hello(&mut writer, &theirs, judged).await?;
+            Some((reader, writer, Peer { caller, tls: None, _place: place }))
+        };
+        let opened = tokio::select! {
+            opened = timeout(limits::CONNECT, opened) => opened.ok().flatten(),
+            _ = shutdown.wait_for(|stop| *stop) => return,
+        };
+        if let Some((reader, writer, peer)) = opened {
+            let (reader, _) = stream::listen(reader);
+            // No watch by silence: the kernel tells at once when a process on this machine ends.
+            self.converse(reader, writer, None, peer).await;
+        }
+    }
+
+    async fn read_hello<R: AsyncRead + Unpin>(&self, reader: &mut R) -> Result<Hello, FrameError> {
+        let first: Option<(u64, Ask<Request>)> =
+            stream::read(reader, limits::FRAME_UNPROVEN_MAX_BYTES).await?;
+        match first {
+            Some((_, Ask::Hello(hello))) => Ok(hello),
+            Some(_) => Err(std::io::Error::other("it does not begin with a hello").into()),
+            None => Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()),
+        }
+    }
+
+    /// A place among the known for whoever is known; strangers keep the one they came in by.
+    fn place(
+        &self,
+        caller: Caller,
+        gate: OwnedSemaphorePermit,
+    ) -> Result<(Caller, OwnedSemaphorePermit), Failure> {
+        match caller {
+            Caller::Unproven => Ok((caller, gate)),
+            Caller::Member(_) | Caller::Local { .. } => match self.gates.known.clone().try_acquire_owned() {
+                Ok(place) => Ok((caller, place)),
+                Err(_) => Err(Failure::new(
+                    FailureKind::Busy,
+                    format!("{} connections are open already: try again later", limits::CONNECTIONS_MAX),
+                )),
+            },
+        }
+    }
+
+    async fn answer_hello<W: AsyncWrite + Unpin>(
+        &self,
+        writer: &mut W,
+        theirs: &Hello,
+        judged: Result<(Caller, OwnedSemaphorePermit), Failure>,
+    ) -> Option<(Caller, OwnedSemaphorePermit)> {
+        let (reply, placed) = match judged {
+            Ok(placed) => (Reply::Welcome(Hello { lane: theirs.lane, ..self.hello.clone() }), Some(placed)),
+            Err(failure) => {
+                info!(says_to_be = ?theirs.member, why = %failure, "a connection was refused");
+                (Reply::Refused(failure), None)
+            }
+        };
+        let frame =
+            frame::encode::<Reply<&Response>>(NO_REQUEST, &reply, limits::FRAME_UNPROVEN_MAX_BYTES).ok()?;
+        let written = async {
+            writer.write_all(&frame).await?;
+            writer.flush().await?;
+            if placed.is_none() { writer.shutdown().await } else { Ok(()) }
+        };
+        written.await.ok().and(placed)
+    }
+
+    /// Answers requests until the peer goes, misbehaves or is removed, or this listener stops.
+    async fn converse<R, W>(&self, mut reader: R, writer: W, ear: Option<Ear>, peer: Peer)
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        let connection = ConnectionId(CONNECTIONS.fetch_add(1, Ordering::Relaxed));
+        let (queue, frames) = mpsc::channel(limits::FRAME_QUEUE_MAX);
+        let mut writing = Box::pin(stream::write(writer, frames));
+        let mut calls = JoinSet::new();
+        let mut shutdown = self.shutdown.clone();
+        let end = tokio::select! {
+            why = self.read_requests(&mut reader, connection, peer.caller, &mut calls, &queue) => End::Gone(why),
+            ended = &mut writing => End::Gone(ended.map_or_else(|e| e.to_string(), |()| "closed".into())),
+            why = self.watch_peer(&peer, ear, &queue) => End::Gone(why),
+            _ = shutdown.wait_for(|stop| *stop) => End::Stopping,
+        };
+        drop(queue);
+        match end {
+            End::Stopping => {
+                // The queue ends with the last call that may answer, and the writing with the queue.
+                let answers = async { tokio::join!(finish(&mut calls), &mut writing) };
+                let _ = timeout(limits::CLOSE_GRACE, answers).await;
+            }
+            End::Gone(why) => {
+                debug!(caller = ?peer.caller, %why, "a connection ended");
+                drop(writing);
+                drop(reader);
+                tokio::select! {
+                    _ = timeout(limits::OVERALL, finish(&mut calls)) => {}
+                    _ = shutdown.wait_for(|stop| *stop) => {}
+                }
+            }
+        }
+        calls.shutdown().await;
+        self.handler.closed(connection);
+    }
+
+    async fn read_requests<R: AsyncRead + Unpin>(
+        &self,
+        reader: &mut R,
+        connection: ConnectionId,
+        caller: Caller,
+        calls: &mut JoinSet<()>,
+        queue: &mpsc::Sender<Frame>,
+    ) -> String {
+        let limit = match caller {
+            Caller::Unproven => limits::FRAME_UNPROVEN_MAX_BYTES,
+            Caller::Member(_) | Caller::Local { .. } => limits::FRAME_MAX_BYTES,
+        };
+        loop {
+            let (id, request) = match stream::read::<Ask<Request>, _>(reader, limit).await {
+                Ok(Some((id, Ask::Request(request)))) => (id, request),
+                Ok(Some((_, Ask::Ping))) => {
+                    // Waits while the peer reads nothing; the writing gives up on such a peer.
+                    let _ = queue.send(encode(NO_REQUEST, Reply::Pong)).await;
+                    continue;
+                }
+                Ok(Some((_, Ask::Hello(_)))) => return "it said hello twice".into(),
+                Ok(None) => return "it closed the connection".into(),
+                Err(error) => return error.to_string(),
+            };
+            while calls.try_join_next().is_some() {}
+            let refusal = if !may_ask(caller, &request) {
+                Some(Failure::new(FailureKind::Forbidden, "this connection's caller may not ask this"))
+            } else if calls.len() >= limits::IN_FLIGHT_MAX {
+                let message = format!("{} requests are under way on this connection", limits::IN_FLIGHT_MAX);
+                Some(Failure::new(FailureKind::Busy, message))
+            } else {
+                None
+            };
+            if let Some(failure) = refusal {
+                let _ = queue.send(encode(id, Reply::Response(Response::Failed(failure)))).await;
+                continue;
+            }
+            let handler = self.handler.clone();
+            let queue = queue.clone();
+            calls.spawn(async move {
+                let answered = AssertUnwindSafe(async { handler.handle(connection, caller, request).await });
+                let response = answered.catch_unwind().await.unwrap_or_else(|_| {
+                    error!(?caller, "a request's handler panicked");
+                    Response::Failed(Failure::new(
+                        FailureKind::Internal,
+                        "a fault of this member: see its log",
+                    ))
+                });
+                // Fails if the caller went away.
+                let _ = queue.send(encode(id, Reply::Response(response))).await;
+            });
+        }
+    }
+
+    /// Ends when the peer is silent for too long, is removed, or has overstayed.
+    async fn watch_peer(&self, peer: &Peer, ear: Option<Ear>, queue: &mpsc::Sender<Frame>) -> String {
+        let Some(ear) = ear else { return std::future::pending().await };
+        let overstays = async {
+            match peer.caller {
+                Caller::Unproven => sleep(limits::UNPROVEN_LIFE).await,
+                Caller::Member(_) | Caller::Local { .. } => std::future::pending().await,
+            }
+        };
+        let watches = async {
+            let mut tick = interval(limits::PING_EVERY);
+            loop {
+                tick.tick().await;
+                if ear.silence() > limits::SILENCE_MAX {
+                    return "it is silent".to_string();
+                }
+                if let (Caller::Member(member), Some(tls)) = (peer.caller, peer.tls)
+                    && !self.handler.admits(member, tls)
+                {
+                    let refusal = encode(NO_REQUEST, Reply::Refused(hello::removed(member)));
+                    let _ = timeout(limits::CLOSE_GRACE, queue.send(refusal)).await;
+                    // A moment for the writing, which runs beside this.
+                    sleep(limits::ACCEPT_PAUSE).await;
+                    return format!("{member} is no longer on the roster");
+                }
+            }
+        };
+        tokio::select! {
+            () = overstays => "it has not joined in time".into(),
+            why = watches => why,
+        }
+    }
+}
+
+async fn finish(calls: &mut JoinSet<()>) {
+    while calls.join_next().await.is_some() {}
+}
+
+/// What each kind of caller may ask. What the request means is the handler's to judge.
+fn may_ask(caller: Caller, request: &Request) -> bool {
+    match caller {
+        Caller::Member(_) => true,
+        Caller::Unproven => matches!(request, Request::Join(_)),
+        Caller::Local { .. } => matches!(request, Request::Client(_)),
+    }
+}
+
+fn judge_user(
+    credentials: std::io::Result<tokio::net::unix::UCred>,
+    allowed: &[u32],
+) -> Result<Caller, Failure> {
+    let credentials = credentials.map_err(|e| {
+        Failure::new(FailureKind::Forbidden, format!("the kernel does not say who connects: {e}"))
+    })?;
+    let uid = credentials.uid();
+    if uid == 0 || uid == rustix::process::geteuid().as_raw() || allowed.contains(&uid) {
+        return Ok(Caller::Local { uid, pid: credentials.pid() });
+    }
+    let message = format!("user {uid} may not use this socket: run as the member's user or allow this one");
+    Err(Failure::new(FailureKind::Forbidden, message))
+}
+
+/// Encodes a reply; one that is over the limit is replaced by the news of that.
+fn encode(id: u64, reply: Reply<Response>) -> Frame {
+    frame::encode(id, &reply, limits::FRAME_MAX_BYTES).unwrap_or_else(|error| {
+        error!(%error, "an answer could not be sent");
+        let failure = Failure::new(FailureKind::Internal, format!("the answer cannot be sent: {error}"));
+        frame::encode(id, &Reply::Response(Response::Failed(failure)), limits::FRAME_MAX_BYTES)
+            .expect("a short failure always fits a frame")
+    })
+}
