@@ -1,4 +1,27 @@
 //! How the group agrees: openraft behind one door.
+//!
+//! A [`Consensus`] is one member's part in it. It applies what is committed to the state that [`Agreed`] shows,
+//! keeps contents and checkpoints in a [`store::Store`], and speaks with other members over [`RaftLinks`].
+//! Whatever is proposed is either applied on every member in the same order or nowhere; a failed call says which
+//! of both is certain, or that neither is.
 
+mod agreed; // what everyone reads
+mod error; // what can go wrong, and what to do
+mod handle; // one member's part
+mod incoming; // what other members ask of us
+mod keeper; // checkpoints, and contents that nothing names
+mod machine; // the log becomes state
+mod members; // who votes, who leads
+mod message; // what travels
+mod network; // what we ask of other members
+mod settings; // openraft's settings
 pub mod store;
+#[cfg(test)]
+mod tests;
 pub mod types;
+
+pub use agreed::{Agreed, Dirty};
+pub use error::ConsensusError;
+pub use handle::{Consensus, Leadership};
+pub use network::{LinkFailure, RaftLinks};
+pub use settings::Timings;

@@ -1,0 +1,260 @@
+use super::agreed::Agreed;
+use super::incoming::Incoming;
+use super::keeper::{Keeper, blocking};
+use super::machine::Machine;
+use super::network::{Networks, RaftLinks};
+use super::settings::{Timings, config};
+use super::store::Store;
+use super::types::TypeConfig;
+use super::{ConsensusError, message};
+use crate::domain::{LogIndex, MemberId};
+use crate::limits::{APPEND_MAX_BYTES, OVERALL};
+use crate::state::{Bootstrap, Command, Outcome, Rejection};
+use crate::wire::RaftCall;
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::errors::{
+    ClientWriteError, Fatal, ForwardReason, ForwardToLeader, LinearizableReadError, RaftError,
+};
+use openraft::storage::RaftLogStorage;
+use openraft::type_config::alias::WatchReceiverOf;
+use openraft::{EmptyNode, Instant, Raft, RaftMetrics, ReadPolicy};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Who leads, as this member knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leadership {
+    /// Raft's term.
+    pub term: u64,
+    /// The leader last heard of. It may be gone: see [`Consensus::last_contact`].
+    pub leader: Option<MemberId>,
+    /// True if this member leads.
+    pub is_me: bool,
+    /// True if this member leads and has applied an entry of its own term: its state holds everything that any
+    /// earlier leader answered.
+    pub ready: bool,
+}
+
+/// One member's part in agreeing. Clones are handles of the same one.
+#[derive(Clone)]
+pub struct Consensus {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) me: MemberId,
+    pub(super) raft: Raft<TypeConfig, Machine>,
+    keeper: Arc<Keeper>,
+    incoming: Incoming,
+    pub(super) leadership: watch::Receiver<Leadership>,
+    fatal: watch::Receiver<Option<String>>,
+    /// The voters are changed by one caller at a time.
+    pub(super) changing: tokio::sync::Mutex<()>,
+}
+
+impl Consensus {
+    /// Starts with what log and store hold: nothing for a newcomer, who waits for the leader to find it.
+    pub async fn start<L: RaftLogStorage<TypeConfig>>(
+        me: MemberId,
+        log: L,
+        store: Arc<dyn Store>,
+        links: Arc<dyn RaftLinks>,
+        timings: Timings,
+    ) -> Result<Self, ConsensusError> {
+        let config = Arc::new(config(timings)?);
+        let keeper = Arc::new(blocking(move || Keeper::open(store)).await?);
+        let networks = Networks::new(me, links);
+        let machine = Machine::new(keeper.clone());
+        let raft = Raft::new(me.0, config, networks, log, machine).await.map_err(stopped)?;
+        let (leadership, fatal) = watch_metrics(me, raft.metrics());
+        let incoming = Incoming::new(raft.clone(), keeper.clone());
+        let changing = tokio::sync::Mutex::new(());
+        Ok(Self { inner: Arc::new(Inner { me, raft, keeper, incoming, leadership, fatal, changing }) })
+    }
+
+    /// Begins a group with this member as its only voter. Repeating it after a crash finishes what was begun.
+    pub async fn bootstrap(&self, bootstrap: Bootstrap) -> Result<(), ConsensusError> {
+        let group = bootstrap.group;
+        if !self.inner.raft.is_initialized().await.map_err(stopped)? {
+            let first = BTreeMap::from([(self.inner.me.0, EmptyNode {})]);
+            self.inner.raft.initialize(first).await.map_err(stopped)?;
+        }
+        let mut leadership = self.leadership();
+        let ready = leadership.wait_for(|leadership| leadership.ready);
+        match tokio::time::timeout(OVERALL, ready).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => return Err(stopped("it ended")),
+            Err(_) => return Err(ConsensusError::Deadline("the first election")),
+        }
+        match self.propose(Command::Bootstrap(Box::new(bootstrap))).await?.1 {
+            Outcome::Rejected(Rejection::AlreadyBootstrapped)
+                if self.agreed().read(|state| state.group().is_some_and(|found| found.id == group)) =>
+            {
+                Ok(())
+            }
+            Outcome::Rejected(_) => Err(ConsensusError::OtherGroup),
+            _ => Ok(()),
+        }
+    }
+
+    /// This member.
+    pub fn me(&self) -> MemberId {
+        self.inner.me
+    }
+
+    /// The agreed state.
+    pub fn agreed(&self) -> &Arc<Agreed> {
+        self.inner.keeper.agreed()
+    }
+
+    /// Proposes a command at the leader and returns once it is applied here, with its outcome. It waits as long as
+    /// the quorum takes: the caller sets the deadline, and what it gives up may still happen.
+    pub async fn propose(&self, command: Command) -> Result<(LogIndex, Outcome), ConsensusError> {
+        let bytes = message::encode(&command)?.len();
+        if bytes > APPEND_MAX_BYTES {
+            return Err(ConsensusError::TooLarge { bytes, limit: APPEND_MAX_BYTES });
+        }
+        let written = self.inner.raft.client_write(command).await.map_err(write_error)?;
+        Ok((LogIndex(written.log_id.index), written.data))
+    }
+
+    /// At the leader: an index that holds everything answered before this call. Whoever reads a state that has
+    /// applied it, on any member, reads nothing stale. Rests on the lease, else asks a quorum.
+    pub async fn barrier(&self) -> Result<LogIndex, ConsensusError> {
+        let mut read = self.inner.raft.get_read_log_id(ReadPolicy::LeaseRead).await;
+        if let Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) = read {
+            read = self.inner.raft.get_read_log_id(ReadPolicy::ReadIndex).await;
+        }
+        match read {
+            Ok((read, _)) => Ok(LogIndex(read.index())),
+            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
+                Err(forwarded(&forward))
+            }
+            Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) => {
+                Err(ConsensusError::NoQuorum)
+            }
+            Err(RaftError::Fatal(fatal)) => Err(stopped(fatal)),
+        }
+    }
+
+    /// Waits until this member has applied an index.
+    pub async fn wait_applied(&self, index: LogIndex, deadline: Duration) -> Result<(), ConsensusError> {
+        let mut applied = self.agreed().applied();
+        let reached = applied.wait_for(|applied| *applied >= index);
+        match tokio::time::timeout(deadline, reached).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(stopped("it ended")),
+            Err(_) => Err(ConsensusError::Deadline("applying the log")),
+        }
+    }
+
+    /// Carries out a Raft call of another member, who has proved to be `from`.
+    pub async fn handle(
+        &self,
+        from: MemberId,
+        call: RaftCall,
+        body: Vec<u8>,
+    ) -> Result<Vec<u8>, ConsensusError> {
+        self.inner.incoming.handle(from, call, &body).await
+    }
+
+    /// Who leads, as it changes.
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.inner.leadership.clone()
+    }
+
+    /// At the leader: how long ago the member answered. Elsewhere: how long ago the member was heard as the leader.
+    /// None if never, or not known here.
+    pub fn last_contact(&self, member: MemberId) -> Option<Duration> {
+        if let Some(contacts) = &self.inner.raft.metrics().borrow_watched().heartbeat {
+            return contacts.get(&member.0).copied().flatten().map(|answered| answered.elapsed());
+        }
+        let (leader, heard) = self.inner.incoming.heard()?;
+        (leader == member).then(|| heard.elapsed())
+    }
+
+    /// Set to the reason when Raft has ended by a fault. The member must exit: nothing here recovers.
+    pub fn fatal(&self) -> watch::Receiver<Option<String>> {
+        self.inner.fatal.clone()
+    }
+
+    /// Ends this member's part. Whatever waits is told that it has stopped.
+    pub async fn shutdown(&self) {
+        if let Err(error) = self.inner.raft.shutdown().await {
+            tracing::warn!(?error, "consensus did not end cleanly");
+        }
+    }
+
+    pub(super) fn metrics(&self) -> RaftMetrics<TypeConfig> {
+        self.inner.raft.metrics().borrow_watched().clone()
+    }
+}
+
+pub(super) fn stopped(error: impl ToString) -> ConsensusError {
+    ConsensusError::Stopped(error.to_string())
+}
+
+fn forwarded(forward: &ForwardToLeader<TypeConfig>) -> ConsensusError {
+    match forward.reason {
+        ForwardReason::LeaseExpired => ConsensusError::NoQuorum,
+        ForwardReason::NotLeader | ForwardReason::LeadershipTransfer => {
+            ConsensusError::NotLeader { leader: forward.leader_id.map(MemberId) }
+        }
+    }
+}
+
+pub(super) fn write_error(error: RaftError<TypeConfig, ClientWriteError<TypeConfig>>) -> ConsensusError {
+    match error {
+        RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => forwarded(&forward),
+        RaftError::APIError(ClientWriteError::LogEntryDiscarded(_)) => ConsensusError::Unknown,
+        RaftError::APIError(
+            ClientWriteError::ChangeMembershipError(_) | ClientWriteError::PreconditionFailed(_),
+        ) => ConsensusError::ChangeUnderWay,
+        RaftError::Fatal(fatal) => stopped(fatal),
+    }
+}
+
+type Metrics = RaftMetrics<TypeConfig>;
+
+fn leadership_of(me: MemberId, metrics: &Metrics) -> Leadership {
+    if metrics.running_state.is_err() {
+        return Leadership { term: metrics.current_term, ..Leadership::default() };
+    }
+    let is_me = metrics.state.is_leader();
+    let applied_term = metrics.last_applied.map(|last| last.leader_id.term);
+    Leadership {
+        term: metrics.current_term,
+        leader: if is_me { Some(me) } else { metrics.current_leader.map(MemberId) },
+        is_me,
+        ready: is_me && applied_term == Some(metrics.current_term),
+    }
+}
+
+/// Follows openraft's metrics for as long as it runs.
+fn watch_metrics(
+    me: MemberId,
+    mut metrics: WatchReceiverOf<TypeConfig, Metrics>,
+) -> (watch::Receiver<Leadership>, watch::Receiver<Option<String>>) {
+    let (leadership, leadership_rx) = watch::channel(Leadership::default());
+    let (fatal, fatal_rx) = watch::channel(None);
+    tokio::spawn(async move {
+        loop {
+            let (now, running) = {
+                let metrics = metrics.borrow_and_update();
+                (leadership_of(me, &metrics), metrics.running_state.clone())
+            };
+            leadership.send_if_modified(|known| std::mem::replace(known, now) != now);
+            if let Err(error) = running
+                && error != Fatal::Stopped
+            {
+                fatal.send_replace(Some(error.to_string()));
+            }
+            if metrics.changed().await.is_err() {
+                return;
+            }
+        }
+    });
+    (leadership_rx, fatal_rx)
+}
