@@ -1,0 +1,350 @@
+//! The group's keys in this token: how they are made, brought in and dropped.
+
+use super::carry::{self, Fresh};
+use super::der::PublicKey;
+use super::ffi::{Handle, Session};
+use super::tag::Tag;
+use super::template::{self, Template};
+use super::vault::{Copies, Passing, Vault};
+use super::{Originated, TokenError, proof};
+use crate::domain::{
+    AttributeRecord, AttributeType as A, AttributeValue as V, Attributes, CannotCarry, ContentKey,
+    Generation, KeyAlgorithm, ObjectId, Residency, WrapAlgorithm, WrappedKey,
+};
+use parking_lot::RwLockWriteGuard;
+
+impl Vault {
+    /// Generates a key as a session object, wraps it under the SMK and destroys it.
+    pub fn originate(
+        &self,
+        session: &Session,
+        generation: Generation,
+        algorithm: KeyAlgorithm,
+        asked: &Attributes,
+    ) -> Result<Originated, TokenError> {
+        self.carries(algorithm)?;
+        let sensitive = is_sensitive(asked);
+        let mut passing = Passing::new(session);
+        // Generating an RSA key takes long and makes a session object only: others may use keys meanwhile.
+        let slow = matches!(algorithm, KeyAlgorithm::Rsa { .. });
+        let early = if slow {
+            let _shared = self.gate.read();
+            Some(carry::generate(session, &mut passing, algorithm, sensitive)?)
+        } else {
+            None
+        };
+        let exclusive = self.gate.write();
+        let made = (|| {
+            let fresh = match early {
+                Some(fresh) => fresh,
+                None => carry::generate(session, &mut passing, algorithm, sensitive)?,
+            };
+            self.send_off(session, generation, algorithm, asked, &fresh, None)
+        })();
+        drop(passing);
+        RwLockWriteGuard::unlock_fair(exclusive);
+        made
+    }
+
+    /// The same for a key brought in by value.
+    pub fn originate_value(
+        &self,
+        session: &Session,
+        generation: Generation,
+        algorithm: KeyAlgorithm,
+        asked: &Attributes,
+        value: &[u8],
+    ) -> Result<Originated, TokenError> {
+        self.carries(algorithm)?;
+        let _exclusive = self.gate.write();
+        let mut passing = Passing::new(session);
+        let fresh = carry::from_value(session, &mut passing, algorithm, value)?;
+        self.send_off(session, generation, algorithm, asked, &fresh, Some(value))
+    }
+
+    fn carries(&self, algorithm: KeyAlgorithm) -> Result<(), TokenError> {
+        if let KeyAlgorithm::GenericSecret { bytes } = algorithm
+            && (bytes == 0 || usize::from(bytes) > crate::limits::SECRET_MAX_BYTES)
+        {
+            return Err(TokenError::BadInput("a secret of this length"));
+        }
+        let carried = self.ledger.profile.can_carry(algorithm);
+        carried.map_err(|why: CannotCarry| TokenError::CannotCarry { algorithm, why })
+    }
+
+    /// Wraps a session key and collects what is public of it. A key that is not sensitive goes by value.
+    fn send_off(
+        &self,
+        session: &Session,
+        generation: Generation,
+        algorithm: KeyAlgorithm,
+        asked: &Attributes,
+        fresh: &Fresh,
+        value: Option<&[u8]>,
+    ) -> Result<Originated, TokenError> {
+        let mut facts = match &fresh.public {
+            Some(public) => carry::public_facts(public),
+            None => secret_facts(session, algorithm, fresh.key)?,
+        };
+        if !is_sensitive(asked) {
+            let value = match value {
+                Some(value) => value.to_vec(),
+                None => carry::read_value(session, fresh.key, algorithm)?.to_vec(),
+            };
+            facts.insert(A::VALUE, V::Bytes(value));
+            return Ok(Originated { wrapped: None, facts });
+        }
+        let smk = self.smk(generation)?;
+        let bytes = carry::wrap_proved(session, (&self.abilities.rfc5649, smk), algorithm, asked, fresh)?;
+        Ok(Originated { wrapped: Some(WrappedKey { algorithm: WrapAlgorithm::Rfc5649, bytes }), facts })
+    }
+
+    /// Makes one agreed object held. Repeating it, also after a crash at any instant, ends with one good copy.
+    pub fn import(
+        &self,
+        name: ContentKey,
+        record: &AttributeRecord,
+        wrapped: Option<&WrappedKey>,
+    ) -> Result<(), TokenError> {
+        let exclusive = self.gate.write();
+        let done = self.import_alone(name, record, wrapped);
+        // Handing the gate over, instead of racing for it, lets those who wait to use a key go first.
+        RwLockWriteGuard::unlock_fair(exclusive);
+        done
+    }
+
+    fn import_alone(
+        &self,
+        name: ContentKey,
+        record: &AttributeRecord,
+        wrapped: Option<&WrappedKey>,
+    ) -> Result<(), TokenError> {
+        let key = Incoming::new(self, name, record, wrapped)?;
+        let before = {
+            let mut index = self.ledger.index.lock();
+            if index.keys.get(&name.object).is_some_and(|copies| copies.held == Some(name)) {
+                return Ok(());
+            }
+            index.keys.remove(&name.object).unwrap_or_default()
+        };
+        let mut after = Copies::default();
+        let made = self.bring_in(&key, &before, &mut after);
+        if made.is_ok() {
+            after.held = Some(name);
+        }
+        // Old versions and copies that could not be proved go; what cannot be destroyed now stays known as ours.
+        let kept = |handle: &Handle| after.tagged.iter().any(|(_, h)| h == handle);
+        let mut leftover = Vec::new();
+        let mut undone = Ok(());
+        for (old, handle) in before.tagged.iter().filter(|(_, handle)| !kept(handle)) {
+            // A failed import leaves everything else as it was, to be tried again.
+            if made.is_err() {
+                leftover.push((*old, *handle));
+                continue;
+            }
+            match self.destroy(*handle) {
+                Ok(true) => {}
+                other => {
+                    leftover.push((*old, *handle));
+                    undone = other.and(Err(TokenError::StillThere(name.object)));
+                }
+            }
+        }
+        if let (Some(working), true) = (before.working, made.is_ok()) {
+            self.destroy(working)?;
+        } else if made.is_err() {
+            (after.held, after.working) = (before.held, after.working.or(before.working));
+        }
+        after.tagged.extend(leftover);
+        if after.held.is_some() || after.working.is_some() || !after.tagged.is_empty() {
+            self.ledger.index.lock().keys.insert(name.object, after);
+        }
+        made.and(undone)
+    }
+
+    /// Finds or makes the copies that a content needs.
+    fn bring_in(&self, key: &Incoming<'_>, before: &Copies, after: &mut Copies) -> Result<(), TokenError> {
+        let candidates: Vec<Handle> =
+            before.tagged.iter().filter(|(name, _)| *name == key.name).map(|(_, handle)| *handle).collect();
+        if self.ledger.profile.residency == Residency::Session && candidates.is_empty() {
+            let handle = key.make(self, false, true)?;
+            after.tagged.push((key.name, handle));
+            return Ok(());
+        }
+        let working = key.make(self, false, false)?;
+        let good = candidates.into_iter().find(|handle| key.is_same(self, *handle, working));
+        let handle = match good {
+            Some(handle) => Ok(handle),
+            None => key.make(self, true, true),
+        };
+        match handle {
+            Ok(handle) => {
+                after.working = Some(working);
+                after.tagged.push((key.name, handle));
+                Ok(())
+            }
+            Err(error) => {
+                self.destroy(working)?;
+                self.clean_after_failure(key)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// A failed token write may have left a copy, whole or half: an error says nothing about that. Whole ones bear
+    /// the tag; half ones are found at the next start.
+    fn clean_after_failure(&self, key: &Incoming<'_>) -> Result<(), TokenError> {
+        let template = Template::default().bytes(A::ID, key.tag.text().as_bytes()).flag(A::TOKEN, true);
+        let known = |handle: &Handle| {
+            let index = self.ledger.index.lock();
+            index.keys.values().any(|copies| copies.tagged.iter().any(|(_, h)| h == handle))
+        };
+        for handle in self.keeper.find(&template)? {
+            if !known(&handle) {
+                self.destroy(handle)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes every copy of an object go, and reads that it has gone.
+    pub fn drop_object(&self, object: ObjectId) -> Result<(), TokenError> {
+        let _exclusive = self.gate.write();
+        let Some(mut copies) = self.ledger.index.lock().keys.remove(&object) else {
+            return Ok(());
+        };
+        copies.held = None;
+        let mut result = Ok(());
+        copies.tagged.retain(|(_, handle)| match self.destroy(*handle) {
+            Ok(gone) => {
+                if !gone {
+                    result = Err(TokenError::StillThere(object));
+                }
+                !gone
+            }
+            Err(error) => {
+                result = Err(error);
+                true
+            }
+        });
+        if let Some(working) = copies.working {
+            match self.destroy(working) {
+                Ok(true) => copies.working = None,
+                Ok(false) => result = Err(TokenError::StillThere(object)),
+                Err(error) => result = Err(error),
+            }
+        }
+        if result.is_err() {
+            self.ledger.index.lock().keys.insert(object, copies);
+        }
+        result
+    }
+}
+
+/// True unless SENSITIVE=false was asked for.
+fn is_sensitive(attributes: &Attributes) -> bool {
+    attributes.get(&A::SENSITIVE) != Some(&V::Bool(false))
+}
+
+/// The public attributes of a secret: its length, and for AES the check value.
+fn secret_facts(session: &Session, algorithm: KeyAlgorithm, key: Handle) -> Result<Attributes, TokenError> {
+    let mut facts = Attributes::new();
+    match algorithm {
+        KeyAlgorithm::Aes { bits } => {
+            facts.insert(A::VALUE_LEN, V::Number(u64::from(bits / 8)));
+            facts.insert(A::CHECK_VALUE, V::Bytes(proof::encrypt_zeros(session, key)?[..3].to_vec()));
+        }
+        KeyAlgorithm::GenericSecret { bytes } => {
+            facts.insert(A::VALUE_LEN, V::Number(u64::from(bytes)));
+        }
+        KeyAlgorithm::Rsa { .. } | KeyAlgorithm::Ec(_) | KeyAlgorithm::Ed25519 => {}
+    }
+    Ok(facts)
+}
+
+/// A content on its way into the token.
+struct Incoming<'a> {
+    name: ContentKey,
+    tag: Tag,
+    record: &'a AttributeRecord,
+    algorithm: KeyAlgorithm,
+    /// The blob and the SMK's handle; none for keys that go by value.
+    wrapped: Option<(&'a WrappedKey, Handle)>,
+}
+
+impl<'a> Incoming<'a> {
+    fn new(
+        vault: &Vault,
+        name: ContentKey,
+        record: &'a AttributeRecord,
+        wrapped: Option<&'a WrappedKey>,
+    ) -> Result<Self, TokenError> {
+        let algorithm = record.algorithm.ok_or(TokenError::BadInput("a record without a kind of key"))?;
+        if !record.class.is_resident() || record.class != template::resident_class(algorithm) {
+            return Err(TokenError::BadInput("a record whose class no token holds"));
+        }
+        vault.carries(algorithm)?;
+        let wrapped = match wrapped {
+            Some(wrapped) => Some((wrapped, vault.smk(name.generation)?)),
+            None if record.bytes(A::VALUE).is_empty() => {
+                return Err(TokenError::BadInput("a record with neither a wrapped key nor a value"));
+            }
+            None => None,
+        };
+        let tag = Tag::Key(vault.group()?, name);
+        Ok(Self { name, tag, record, algorithm, wrapped })
+    }
+
+    /// Makes one copy with the portable template.
+    fn make(&self, vault: &Vault, token: bool, tagged: bool) -> Result<Handle, TokenError> {
+        let (sensitive, extractable) =
+            (is_sensitive(&self.record.attributes), self.record.flag(A::EXTRACTABLE));
+        let mut template = template::key(self.algorithm, token, sensitive, extractable)
+            .usages(self.record.class, |usage| self.record.flag(usage));
+        if tagged {
+            let tag = self.tag.text();
+            template = template.bytes(A::ID, tag.as_bytes()).bytes(A::LABEL, tag.as_bytes());
+        }
+        let handle = match self.wrapped {
+            Some((wrapped, smk)) => {
+                let WrapAlgorithm::Rfc5649 = wrapped.algorithm;
+                vault.keeper.unwrap(&vault.abilities.rfc5649, smk, &wrapped.bytes, &template)?
+            }
+            None => {
+                let value = self.record.bytes(A::VALUE);
+                vault.keeper.create(&carry::with_value(template, self.algorithm, value)?)?
+            }
+        };
+        vault.lock_down(handle, sensitive, extractable)?;
+        Ok(handle)
+    }
+
+    /// True if a copy found in the token is proved to be this very key and as protected as it must be. One whose
+    /// usage allows no proof counts as another: it is replaced.
+    fn is_same(&self, vault: &Vault, found: Handle, working: Handle) -> bool {
+        let session = &vault.keeper;
+        let protected = session.read_flag(found, A::SENSITIVE) == Some(is_sensitive(&self.record.attributes))
+            && session.read_flag(found, A::EXTRACTABLE) == Some(self.record.flag(A::EXTRACTABLE));
+        if !protected {
+            return false;
+        }
+        // A failed operation spoils its session, so the proofs run on one of their own.
+        let Ok(session) = vault.module.open(vault.slot) else { return false };
+        match self.algorithm {
+            KeyAlgorithm::Aes { .. } | KeyAlgorithm::GenericSecret { .. } => {
+                let one = proof::evidence(&session, found, self.algorithm);
+                one.is_ok_and(|one| {
+                    proof::evidence(&session, working, self.algorithm).is_ok_and(|other| one == other)
+                })
+            }
+            KeyAlgorithm::Rsa { .. } if !self.record.flag(A::SIGN) => {
+                let modulus = session.read(found, A::MODULUS);
+                modulus.is_ok_and(|m| super::der::trim(&m) == super::der::trim(self.record.bytes(A::MODULUS)))
+            }
+            KeyAlgorithm::Rsa { .. } | KeyAlgorithm::Ec(_) | KeyAlgorithm::Ed25519 => {
+                PublicKey::parse(self.record.bytes(A::PUBLIC_KEY_INFO))
+                    .is_some_and(|public| proof::check_private(&session, found, &public).is_ok())
+            }
+        }
+    }
+}

@@ -1,0 +1,497 @@
+//! The token's threads, and the handle that hands them jobs. The only file of the room that awaits.
+
+use super::ffi::Session;
+use super::smk::Purpose;
+use super::vault::{Index, Ledger, Vault};
+use super::{Inventory, MemberKeys, NewSmk, Originated, SmkPresence, TokenConfig, TokenError, slot};
+use crate::domain::{
+    AttributeRecord, Attributes, ContentKey, EnvelopeContent, Generation, GroupId, KeyAlgorithm, Mechanism,
+    ObjectId, Profile, Version, WrappedKey,
+};
+use crate::limits;
+use crate::wire::UseKind;
+use aws_lc_rs::rsa::{OAEP_SHA1_MGF1SHA1, OaepPublicEncryptingKey, PublicEncryptingKey};
+use parking_lot::{Condvar, Mutex};
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::{oneshot, watch};
+use zeroize::Zeroizing;
+
+type Job = Box<dyn FnOnce(&Vault, &mut Desk) + Send>;
+
+/// A thread's own session, opened when first needed and dropped after an error: a failed operation can leave a
+/// session answering CKR_OPERATION_ACTIVE for ever.
+#[derive(Default)]
+struct Desk(Option<Session>);
+
+impl Desk {
+    fn with<T>(
+        &mut self,
+        vault: &Vault,
+        work: impl FnOnce(&Session) -> Result<T, TokenError>,
+    ) -> Result<T, TokenError> {
+        let session = match self.0.take() {
+            Some(session) => session,
+            None => {
+                // Opening changes the token's table of sessions, so it counts as a write.
+                let _exclusive = vault.gate.write();
+                vault.module.open(vault.slot)?
+            }
+        };
+        let done = work(&session);
+        if done.is_ok() {
+            self.0 = Some(session);
+        } else {
+            let _exclusive = vault.gate.write();
+            drop(session);
+        }
+        done
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    inner: Mutex<Waiting>,
+    filled: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    jobs: VecDeque<Job>,
+    closed: bool,
+}
+
+impl Queue {
+    fn push(&self, job: Job, first: bool) -> Result<(), TokenError> {
+        let mut waiting = self.inner.lock();
+        if waiting.closed {
+            return Err(TokenError::Closed);
+        }
+        if first {
+            waiting.jobs.push_front(job);
+        } else if waiting.jobs.len() < limits::TOKEN_QUEUE_MAX {
+            waiting.jobs.push_back(job);
+        } else {
+            return Err(TokenError::Busy(waiting.jobs.len()));
+        }
+        drop(waiting);
+        self.filled.notify_one();
+        Ok(())
+    }
+
+    /// The next job; None once the queue is closed.
+    fn pop(&self) -> Option<Job> {
+        let mut waiting = self.inner.lock();
+        loop {
+            if waiting.closed {
+                return None;
+            }
+            if let Some(job) = waiting.jobs.pop_front() {
+                return Some(job);
+            }
+            self.filled.wait(&mut waiting);
+        }
+    }
+
+    fn close(&self) {
+        let mut waiting = self.inner.lock();
+        waiting.closed = true;
+        // Dropped jobs tell their callers that the token was closed.
+        waiting.jobs.clear();
+        drop(waiting);
+        self.filled.notify_all();
+    }
+}
+
+struct Shared {
+    queue: Arc<Queue>,
+    ledger: Arc<Ledger>,
+    /// Keys being generated: they may block a token for seconds.
+    generating: AtomicUsize,
+    /// Closed when the last thread has gone.
+    alive: watch::Receiver<()>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+/// A cheap handle on one open token. The token closes when the last handle is dropped, or by [`Token::close`].
+#[derive(Clone)]
+pub struct Token {
+    shared: Arc<Shared>,
+}
+
+impl Token {
+    /// Loads the library, logs in, removes half-written objects, probes what the token can do, starts the threads.
+    /// Blocks for about the time of one RSA-2048 generation.
+    ///
+    /// # Errors
+    /// No such library, folder or token; a wrong PIN; a token that cannot wrap keys; or one already open here.
+    pub fn open(config: TokenConfig) -> Result<Self, TokenError> {
+        let vault = Arc::new(slot::open(&config)?);
+        let (life, alive) = watch::channel(());
+        let life = Arc::new(life);
+        let queue = Arc::new(Queue::default());
+        let ledger = vault.ledger.clone();
+        let shared = Shared { queue: queue.clone(), ledger, generating: AtomicUsize::new(0), alive };
+        for number in 0..limits::TOKEN_THREADS {
+            let (vault, queue, life) = (vault.clone(), queue.clone(), life.clone());
+            let run = move || {
+                let mut desk = Desk::default();
+                while let Some(job) = queue.pop() {
+                    // A job that panics loses its session and its answer, not the thread.
+                    if catch_unwind(AssertUnwindSafe(|| job(&vault, &mut desk))).is_err() {
+                        desk = Desk::default();
+                    }
+                }
+                // Sessions close before the end of this thread's life is told.
+                drop(desk);
+                drop(vault);
+                drop(life);
+            };
+            let started = std::thread::Builder::new().name(format!("token-{number}")).spawn(run);
+            started.map_err(|error| TokenError::Module {
+                path: "threads".into(),
+                reason: format!("the system starts no thread: {error}"),
+            })?;
+        }
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    async fn job<T: Send + 'static>(
+        &self,
+        first: bool,
+        work: impl FnOnce(&Vault, &mut Desk) -> Result<T, TokenError> + Send + 'static,
+    ) -> Result<T, TokenError> {
+        let (tell, told) = oneshot::channel();
+        let job: Job = Box::new(move |vault, desk| {
+            // Nobody waits for the answer any more: a deadline has passed.
+            if !tell.is_closed() {
+                let _ = tell.send(work(vault, desk));
+            }
+        });
+        self.shared.queue.push(job, first)?;
+        told.await.map_err(|_| TokenError::Closed)?
+    }
+
+    async fn with_session<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Vault, &Session) -> Result<T, TokenError> + Send + 'static,
+    ) -> Result<T, TokenError> {
+        self.job(false, move |vault, desk| {
+            let done = desk.with(vault, |session| work(vault, session));
+            done.map_err(|error| vault.judge(error))
+        })
+        .await
+    }
+
+    /// What the token was proved to do.
+    pub fn profile(&self) -> &Profile {
+        &self.shared.ledger.profile
+    }
+
+    /// Says whose keys these are, once the group is known. Copies found in the token show as version 0 until they
+    /// are imported (and so verified) again.
+    pub fn bind(&self, group: GroupId) {
+        self.shared.ledger.index.lock().bind(group);
+    }
+
+    /// What the token holds, from memory. Version 0 stands for copies that were found at open and are not verified.
+    pub fn held(&self) -> BTreeMap<ObjectId, Version> {
+        let index = self.shared.ledger.index.lock();
+        index.keys.iter().map(|(id, copies)| (*id, Index::version(copies))).collect()
+    }
+
+    /// The same for one object; None if the token has no copy of it.
+    pub fn held_version(&self, object: ObjectId) -> Option<Version> {
+        self.shared.ledger.index.lock().keys.get(&object).map(Index::version)
+    }
+
+    /// The member's RSA public keys; the pairs are made if the token has none.
+    ///
+    /// # Errors
+    /// The token cannot make them.
+    pub async fn member_keys(&self) -> Result<MemberKeys, TokenError> {
+        self.generating(async {
+            self.job(false, |vault, _| {
+                Ok(MemberKeys {
+                    transport_key: vault.member_key(Purpose::Transport)?.public.spki(),
+                    unlock_key: vault.member_key(Purpose::Unlock)?.public.spki(),
+                })
+            })
+            .await
+        })
+        .await
+    }
+
+    /// Encrypts to this member's unlock key (RSA-OAEP): only this token opens it.
+    ///
+    /// # Errors
+    /// `clear` is longer than 190 bytes, or the token has no unlock key and cannot make one.
+    pub async fn lock(&self, clear: &[u8]) -> Result<Vec<u8>, TokenError> {
+        let key = self.member_keys().await?.unlock_key;
+        encrypt(&key, clear)
+    }
+
+    /// Decrypts what [`Token::lock`] made.
+    ///
+    /// # Errors
+    /// It was locked to another token, or altered.
+    pub async fn unlock(&self, locked: &[u8]) -> Result<Zeroizing<Vec<u8>>, TokenError> {
+        let locked = locked.to_vec();
+        self.with_session(move |vault, session| vault.unlock(session, &locked)).await
+    }
+
+    /// Encrypts to an RSA public key (SubjectPublicKeyInfo; RSA-OAEP with SHA-1), outside the token.
+    ///
+    /// # Errors
+    /// `recipient` is no RSA key, or `clear` is longer than 190 bytes.
+    #[expect(clippy::unused_async, reason = "it stands beside lock, and may come to ask the token")]
+    pub async fn encrypt_to(&self, recipient: &[u8], clear: &[u8]) -> Result<Vec<u8>, TokenError> {
+        encrypt(recipient, clear)
+    }
+
+    /// Makes the group's SMK of a new generation in this token. `recovery` is an RSA SubjectPublicKeyInfo that gets
+    /// a copy.
+    ///
+    /// # Errors
+    /// The token holds an SMK of this generation, or refuses a step.
+    pub async fn create_smk(
+        &self,
+        generation: Generation,
+        recovery: Option<&[u8]>,
+    ) -> Result<NewSmk, TokenError> {
+        let recovery = recovery.map(<[u8]>::to_vec);
+        self.with_session(move |vault, session| vault.create_smk(session, generation, recovery.as_deref()))
+            .await
+    }
+
+    /// Says if the token holds the SMK whose own blob this is.
+    ///
+    /// # Errors
+    /// The token fails.
+    pub async fn has_smk(&self, generation: Generation, self_blob: &[u8]) -> Result<SmkPresence, TokenError> {
+        let self_blob = self_blob.to_vec();
+        self.job(false, move |vault, _| vault.has_smk(generation, &self_blob)).await
+    }
+
+    /// The SMK wrapped (RSA-OAEP) to another member's transport key. The caller has proved whose key that is.
+    ///
+    /// # Errors
+    /// No such SMK here, or `recipient` is no RSA key.
+    pub async fn deliver_smk(
+        &self,
+        generation: Generation,
+        self_blob: &[u8],
+        recipient: &[u8],
+    ) -> Result<Vec<u8>, TokenError> {
+        let (self_blob, recipient) = (self_blob.to_vec(), recipient.to_vec());
+        self.with_session(move |vault, session| {
+            vault.deliver_smk(session, generation, &self_blob, &recipient)
+        })
+        .await
+    }
+
+    /// Takes a delivered SMK in, proved by its own blob. Repeating it is harmless.
+    ///
+    /// # Errors
+    /// It is not the SMK of this blob, or the token holds another one of this generation.
+    pub async fn accept_smk(
+        &self,
+        generation: Generation,
+        wrapped: &[u8],
+        self_blob: &[u8],
+    ) -> Result<(), TokenError> {
+        let (wrapped, self_blob) = (wrapped.to_vec(), self_blob.to_vec());
+        self.job(false, move |vault, _| {
+            vault.accept_smk(generation, &wrapped, &self_blob).map_err(|error| vault.judge(error))
+        })
+        .await
+    }
+
+    /// Generates a key or pair; it exists here only wrapped.
+    ///
+    /// # Errors
+    /// The token cannot carry the kind, or refuses a step; nothing is left behind.
+    pub async fn originate(
+        &self,
+        generation: Generation,
+        algorithm: KeyAlgorithm,
+        attributes: &Attributes,
+    ) -> Result<Originated, TokenError> {
+        let attributes = attributes.clone();
+        self.generating(
+            self.with_session(move |vault, session| {
+                vault.originate(session, generation, algorithm, &attributes)
+            }),
+        )
+        .await
+    }
+
+    /// Wraps a key brought in by value: a secret's bytes, or PKCS#8.
+    ///
+    /// # Errors
+    /// As [`Token::originate`], or the value is no key of this kind.
+    pub async fn originate_value(
+        &self,
+        generation: Generation,
+        algorithm: KeyAlgorithm,
+        attributes: &Attributes,
+        value: &[u8],
+    ) -> Result<Originated, TokenError> {
+        let (attributes, value) = (attributes.clone(), Zeroizing::new(value.to_vec()));
+        self.with_session(move |vault, session| {
+            vault.originate_value(session, generation, algorithm, &attributes, &value)
+        })
+        .await
+    }
+
+    /// Makes one agreed content held. Idempotent, also after a crash at any instant.
+    ///
+    /// # Errors
+    /// The token refuses or fails ([`TokenError::verdict`] tells which), or the content makes no sense.
+    pub async fn import(
+        &self,
+        name: ContentKey,
+        record: &AttributeRecord,
+        wrapped: Option<&WrappedKey>,
+    ) -> Result<(), TokenError> {
+        let content = EnvelopeContent { record: record.clone(), wrapped: wrapped.cloned() };
+        self.import_many(vec![(name, content)]).await.pop().unwrap_or(Err(TokenError::Closed))
+    }
+
+    /// Imports one after the other in one job, letting uses in between. One result for each content, in order.
+    pub async fn import_many(
+        &self,
+        contents: Vec<(ContentKey, EnvelopeContent)>,
+    ) -> Vec<Result<(), TokenError>> {
+        let count = contents.len();
+        let done = self
+            .job(false, move |vault, _| {
+                let import = |(name, content): &(ContentKey, EnvelopeContent)| {
+                    let done = vault.import(*name, &content.record, content.wrapped.as_ref());
+                    done.map_err(|error| vault.judge(error))
+                };
+                Ok(contents.iter().map(import).collect::<Vec<_>>())
+            })
+            .await;
+        done.unwrap_or_else(|error| vec![Err(error); count])
+    }
+
+    /// Makes every version and copy of an object go, and reads that it has gone. Absence is success.
+    ///
+    /// # Errors
+    /// The token fails, or still shows a copy.
+    pub async fn drop_object(&self, object: ObjectId) -> Result<(), TokenError> {
+        self.job(false, move |vault, _| vault.drop_object(object).map_err(|error| vault.judge(error))).await
+    }
+
+    /// Searches the whole token. Slow, and uses wait meanwhile: for `check`, not for serving.
+    ///
+    /// # Errors
+    /// The token fails.
+    pub async fn inventory(&self) -> Result<Inventory, TokenError> {
+        self.job(false, |vault, _| vault.inventory()).await
+    }
+
+    /// One operation with a held private or secret key.
+    ///
+    /// # Errors
+    /// The object is not held, the mechanism or data do not fit the key, or the token fails.
+    pub async fn use_key(
+        &self,
+        object: ObjectId,
+        kind: &UseKind,
+        mechanism: &Mechanism,
+        data: &[u8],
+    ) -> Result<Zeroizing<Vec<u8>>, TokenError> {
+        let (kind, mechanism, data) = (kind.clone(), mechanism.clone(), Zeroizing::new(data.to_vec()));
+        self.job(false, move |vault, desk| {
+            desk.with(vault, |session| vault.use_key(session, object, &kind, &mechanism, &data))
+        })
+        .await
+    }
+
+    /// One operation with the public key of a record.
+    ///
+    /// # Errors
+    /// As [`Token::use_key`]; a wrong signature is the caller's CKR_SIGNATURE_INVALID.
+    pub async fn use_public(
+        &self,
+        record: &AttributeRecord,
+        kind: &UseKind,
+        mechanism: &Mechanism,
+        data: &[u8],
+    ) -> Result<Zeroizing<Vec<u8>>, TokenError> {
+        let (record, kind, mechanism) = (record.clone(), kind.clone(), mechanism.clone());
+        let data = Zeroizing::new(data.to_vec());
+        self.job(false, move |vault, desk| {
+            desk.with(vault, |session| vault.use_public(session, &record, &kind, &mechanism, &data))
+        })
+        .await
+    }
+
+    /// Really uses a key that lies in the token, ahead of all waiting jobs. An open session proves nothing.
+    ///
+    /// # Errors
+    /// The token fails, or gives no answer within [`limits::CANARY_LIMIT`] ([`limits::GENERATE_ATTEMPT`] while it
+    /// generates a key, which blocks some tokens).
+    pub async fn canary(&self) -> Result<(), TokenError> {
+        let busy = self.shared.generating.load(Ordering::Relaxed) > 0;
+        let limit = if busy { limits::GENERATE_ATTEMPT } else { limits::CANARY_LIMIT };
+        let sing = self.job(true, |vault, desk| {
+            desk.with(vault, |session| {
+                let _shared = vault.gate.read();
+                vault.sing(session)
+            })
+        });
+        match tokio::time::timeout(limit, sing).await {
+            Ok(result) => result,
+            Err(_) => Err(TokenError::Hangs(limit.as_secs())),
+        }
+    }
+
+    /// Closes the token: running jobs end, waiting ones answer [`TokenError::Closed`], sessions close. A thread that
+    /// hangs in the token is left behind after [`limits::CANARY_LIMIT`].
+    pub async fn close(self) {
+        self.shared.queue.close();
+        let mut alive = self.shared.alive.clone();
+        let gone = async { while alive.changed().await.is_ok() {} };
+        if tokio::time::timeout(limits::CANARY_LIMIT, gone).await.is_err() {
+            tracing::error!("the token hangs: its threads are left behind");
+        }
+    }
+
+    async fn generating<T>(&self, work: impl Future<Output = T>) -> T {
+        /// Counts down even if the caller gives up.
+        struct Busy<'a>(&'a AtomicUsize);
+        impl Drop for Busy<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        self.shared.generating.fetch_add(1, Ordering::Relaxed);
+        let _busy = Busy(&self.shared.generating);
+        work.await
+    }
+}
+
+fn encrypt(recipient: &[u8], clear: &[u8]) -> Result<Vec<u8>, TokenError> {
+    /// What RSA-2048 with OAEP takes, less a margin for a longer hash.
+    const CLEAR_MAX_BYTES: usize = 190;
+    const WRONG: TokenError = TokenError::BadInput("no RSA public key (SubjectPublicKeyInfo, DER)");
+    if clear.len() > CLEAR_MAX_BYTES {
+        return Err(TokenError::TooLong(clear.len()));
+    }
+    let key = PublicEncryptingKey::from_der(recipient).map_err(|_| WRONG)?;
+    let key = OaepPublicEncryptingKey::new(key).map_err(|_| WRONG)?;
+    let mut out = vec![0; key.ciphertext_size()];
+    let length = key.encrypt(&OAEP_SHA1_MGF1SHA1, clear, &mut out, None).map_err(|_| WRONG)?.len();
+    out.truncate(length);
+    Ok(out)
+}

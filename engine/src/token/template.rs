@@ -1,0 +1,104 @@
+//! Attribute templates as tokens are given them: ordered, every usage flag explicit, and wiped when dropped.
+
+use crate::domain::{AttributeType, AttributeValue, KeyAlgorithm, ObjectClass};
+use zeroize::Zeroize;
+
+/// An ordered list of attributes. SoftHSM checks each attribute in turn, so CKA_MODIFIABLE=false must come last.
+#[derive(Clone, Default)]
+pub(super) struct Template(Vec<(AttributeType, AttributeValue)>);
+
+impl Template {
+    pub fn flag(mut self, attribute: AttributeType, value: bool) -> Self {
+        self.0.push((attribute, AttributeValue::Bool(value)));
+        self
+    }
+
+    pub fn number(mut self, attribute: AttributeType, value: u64) -> Self {
+        self.0.push((attribute, AttributeValue::Number(value)));
+        self
+    }
+
+    pub fn bytes(mut self, attribute: AttributeType, value: &[u8]) -> Self {
+        self.0.push((attribute, AttributeValue::Bytes(value.to_vec())));
+        self
+    }
+
+    pub fn nested(mut self, attribute: AttributeType, flags: &[(AttributeType, bool)]) -> Self {
+        let map = flags.iter().map(|(a, v)| (*a, AttributeValue::Bool(*v))).collect();
+        self.0.push((attribute, AttributeValue::Template(map)));
+        self
+    }
+
+    /// Every usage flag of a class: those in `granted` true, the others false. Tokens differ in their defaults.
+    pub fn usages(mut self, class: ObjectClass, granted: impl Fn(AttributeType) -> bool) -> Self {
+        for &usage in usages(class) {
+            self = self.flag(usage, granted(usage));
+        }
+        self
+    }
+
+    pub fn attributes(&self) -> &[(AttributeType, AttributeValue)] {
+        &self.0
+    }
+}
+
+impl Drop for Template {
+    fn drop(&mut self) {
+        for (_, value) in &mut self.0 {
+            if let AttributeValue::Bytes(bytes) = value {
+                bytes.zeroize();
+            }
+        }
+    }
+}
+
+/// The usage flags that a class of key has.
+fn usages(class: ObjectClass) -> &'static [AttributeType] {
+    use AttributeType as A;
+    match class {
+        ObjectClass::SecretKey => {
+            &[A::ENCRYPT, A::DECRYPT, A::SIGN, A::VERIFY, A::WRAP, A::UNWRAP, A::DERIVE]
+        }
+        ObjectClass::PrivateKey => &[A::DECRYPT, A::SIGN, A::SIGN_RECOVER, A::UNWRAP, A::DERIVE],
+        ObjectClass::PublicKey => &[A::ENCRYPT, A::VERIFY, A::VERIFY_RECOVER, A::WRAP, A::DERIVE],
+        ObjectClass::Data | ObjectClass::Certificate => &[],
+    }
+}
+
+/// CKK_ number of a kind.
+pub(super) fn key_type(algorithm: KeyAlgorithm) -> u64 {
+    match algorithm {
+        KeyAlgorithm::Rsa { .. } => 0x00,
+        KeyAlgorithm::Ec(_) => 0x03,
+        KeyAlgorithm::GenericSecret { .. } => 0x10,
+        KeyAlgorithm::Aes { .. } => 0x1F,
+        KeyAlgorithm::Ed25519 => 0x40,
+    }
+}
+
+/// CKM_ number of the mechanism that generates a kind.
+pub(super) fn generator(algorithm: KeyAlgorithm) -> u64 {
+    match algorithm {
+        KeyAlgorithm::Rsa { .. } => 0x0000,
+        KeyAlgorithm::Ec(_) => 0x1040,
+        KeyAlgorithm::GenericSecret { .. } => 0x0350,
+        KeyAlgorithm::Aes { .. } => 0x1080,
+        KeyAlgorithm::Ed25519 => 0x1055,
+    }
+}
+
+/// The class of the key that tokens hold for a kind.
+pub(super) fn resident_class(algorithm: KeyAlgorithm) -> ObjectClass {
+    if algorithm.is_pair() { ObjectClass::PrivateKey } else { ObjectClass::SecretKey }
+}
+
+/// A session or token object of a class and kind, private, with SENSITIVE and EXTRACTABLE said.
+pub(super) fn key(algorithm: KeyAlgorithm, token: bool, sensitive: bool, extractable: bool) -> Template {
+    Template::default()
+        .number(AttributeType::CLASS, resident_class(algorithm).number())
+        .number(AttributeType::KEY_TYPE, key_type(algorithm))
+        .flag(AttributeType::TOKEN, token)
+        .flag(AttributeType::PRIVATE, true)
+        .flag(AttributeType::SENSITIVE, sensitive)
+        .flag(AttributeType::EXTRACTABLE, extractable)
+}
