@@ -1,1 +1,139 @@
-//! Stub.
+//! A whole member: its data folder, how it begins (`init`, `join`), how it gets a new token its keys (`recover`),
+//! how it runs ([`Engine`]), and how it is examined before it serves (`check`).
+
+mod check;
+mod engine;
+pub mod home;
+mod init;
+mod join;
+
+pub use check::{Findings, check};
+pub use engine::Engine;
+pub use home::{HomeError, Identity};
+pub use init::{InitGroup, InitReport, init};
+pub use join::{JoinReport, join, recover};
+
+use crate::cloning::Domain;
+use crate::consensus::{ConsensusError, Timings};
+use crate::domain::{Generation, MemberCard, MemberId};
+use crate::token::{MemberKeys, Token, TokenConfig, TokenError};
+use crate::transport::pki;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// How a member is set up.
+#[derive(Clone)]
+pub struct MemberConfig {
+    /// Its data folder.
+    pub folder: PathBuf,
+    /// Its name, for people.
+    pub name: String,
+    /// Where it listens for members.
+    pub listen: SocketAddr,
+    /// `host:port` that other members reach it at.
+    pub advertise: String,
+    /// Its Unix socket for local clients.
+    pub socket: PathBuf,
+    /// User ids besides its own and root that may use the socket.
+    pub socket_users: Vec<u32>,
+    /// Its token.
+    pub token: TokenConfig,
+    /// Its cloning domain.
+    pub domain: Domain,
+    /// Raft's times.
+    pub timings: Timings,
+}
+
+/// Why a member cannot begin or run.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The data folder.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    /// The token.
+    #[error("the token: {0}")]
+    Token(#[from] TokenError),
+    /// The token holds no SMK of this group.
+    #[error(
+        "the token does not hold the SMK {generation} of group {group}: it is new, was emptied or was exchanged. \
+         Nothing in it was touched. Run 'keyraft recover' to give it the group's keys, or mount the right token"
+    )]
+    SmkAbsent {
+        /// The generation.
+        generation: Generation,
+        /// The group.
+        group: crate::domain::GroupId,
+    },
+    /// The token holds another group's SMK.
+    #[error(
+        "the token holds an SMK {generation} that is not this group's: another group's token may be mounted here. \
+         Nothing in it was touched. Mount the right token, or use an empty one and run 'keyraft recover'"
+    )]
+    SmkForeign {
+        /// The generation.
+        generation: Generation,
+    },
+    /// The envelope keys do not open.
+    #[error(
+        "the token does not open this data folder: {0}. Mount the token that belongs to the folder; if it was lost, \
+         run 'keyraft recover' with a new one"
+    )]
+    Locked(TokenError),
+    /// Consensus.
+    #[error("consensus: {0}")]
+    Consensus(#[from] ConsensusError),
+    /// Certificates.
+    #[error("certificates: {0}")]
+    Pki(#[from] pki::PkiError),
+    /// A listener.
+    #[error("cannot listen on {address}: {source}. Choose another address or stop what uses it")]
+    Listen {
+        /// Where.
+        address: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The group refused or did not answer.
+    #[error("{0}")]
+    Group(#[from] crate::wire::Failure),
+    /// The handshake.
+    #[error("the handshake failed: {0}")]
+    Handshake(#[from] crate::cloning::HandshakeError),
+    /// Nobody at the invitation's addresses could admit this member.
+    #[error("no member could be reached: {0}")]
+    NobodyThere(String),
+    /// Randomness.
+    #[error("the system gives no random bytes: {0}")]
+    Random(String),
+    /// A value cannot be sealed.
+    #[error("sealing: {0}")]
+    Envelope(#[from] crate::envelope::EnvelopeError),
+}
+
+fn random<const N: usize>() -> Result<[u8; N], StartError> {
+    crate::transport::random_bytes().map_err(|error| StartError::Random(error.to_string()))
+}
+
+/// Opens the token off the async threads.
+async fn open_token(config: TokenConfig) -> Result<Token, TokenError> {
+    tokio::task::spawn_blocking(move || Token::open(config)).await.expect("opening a token does not panic")
+}
+
+/// What this member says of itself.
+fn card(
+    config: &MemberConfig,
+    tls: crate::domain::Fingerprint,
+    keys: &MemberKeys,
+    token: &Token,
+) -> MemberCard {
+    MemberCard {
+        name: config.name.clone(),
+        address: config.advertise.clone(),
+        tls,
+        transport_key: keys.transport_key.clone(),
+        profile: token.profile().clone(),
+    }
+}
+
+/// The first member's id.
+pub const FIRST_MEMBER: MemberId = MemberId(1);

@@ -1,1 +1,280 @@
-//! Stub.
+//! Creates, uses and deletes keys, and answers for the group. A request may come to any member; what only the
+//! primary or another in-sync member can do is carried there.
+//!
+//! `record` and `settler` think (pure); `primary` is the loop of a primary; every other file is one kind of request.
+
+mod admin;
+mod admission;
+mod change;
+mod create;
+mod forward;
+mod primary;
+mod read;
+pub mod record;
+pub mod settler;
+mod uses;
+
+pub use admission::{Joins, authority_context};
+pub use primary::run_primary;
+
+use crate::clock::Clock;
+use crate::cloning::Domain;
+use crate::consensus::{Agreed, Consensus, ConsensusError};
+use crate::domain::{Fingerprint, GroupId, Lineage, LogIndex, MemberId, ObjectId};
+use crate::envelope::EnvelopeKeys;
+use crate::limits;
+use crate::reconciler::{Catalogue, Progress, Reporter};
+use crate::state::Standing;
+use crate::token::{Token, TokenError, TokenVerdict};
+use crate::transport::{Caller, ConnectionId, Handler, Links};
+use crate::wire::{
+    Answer, ClientRequest, Failure, FailureKind, Lane, MemberAnswer, MemberRequest, Report, Request, Response,
+};
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use settler::{Heard, Watch};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+
+/// What a member's service works with.
+pub struct Core {
+    /// This member.
+    pub me: MemberId,
+    /// Its group.
+    pub group: GroupId,
+    /// Its group's history.
+    pub lineage: Lineage,
+    /// Agreement.
+    pub consensus: Consensus,
+    /// What is agreed.
+    pub agreed: Arc<Agreed>,
+    /// Where keys live.
+    pub token: Token,
+    /// Seals and opens envelopes.
+    pub keys: Arc<EnvelopeKeys>,
+    /// The cloning domain.
+    pub domain: Domain,
+    /// The index of objects.
+    pub catalogue: Arc<Catalogue>,
+    /// How far the reconciler is.
+    pub progress: Arc<Progress>,
+    /// Wakes the reconciler for a full comparison.
+    pub synchronize: Arc<Notify>,
+    /// To other members.
+    pub links: Arc<Links>,
+    /// What the primary knows of members.
+    pub watch: Mutex<Watch>,
+    /// Wakes the primary's loop.
+    pub nudge: Notify,
+    /// The rest of this primary's block of object ids.
+    pub ids: tokio::sync::Mutex<std::ops::Range<u64>>,
+    /// True once a quorum confirmed the state since this start.
+    pub confirmed: watch::Sender<bool>,
+    /// The latest report, for whoever carries it.
+    pub outbox: watch::Sender<Option<Report>>,
+    /// Joins under way.
+    pub joins: Joins,
+    /// Time.
+    pub clock: Clock,
+    /// When this member started: the isolation grace runs from here.
+    pub started: std::time::Instant,
+}
+
+/// A member's service: answers members, clients and joiners.
+#[derive(Clone)]
+pub struct Service(pub Arc<Core>);
+
+impl Service {
+    /// Carries out a client's request, here or wherever it can be.
+    pub async fn call(&self, request: ClientRequest) -> Result<Answer, Failure> {
+        self.0.client(request).await
+    }
+
+    async fn answer(self, connection: ConnectionId, caller: Caller, request: Request) -> Response {
+        let answered = match (caller, request) {
+            (Caller::Member(from), Request::Member(request)) => {
+                self.0.member(connection, from, request).await.map(Response::Member)
+            }
+            (Caller::Local { .. }, Request::Client(request)) => {
+                self.0.client(request).await.map(Response::Client)
+            }
+            (_, Request::Join(request)) => self.0.join(connection, request).await.map(Response::Join),
+            _ => Err(Failure::new(FailureKind::Forbidden, "this connection may not ask this")),
+        };
+        answered.unwrap_or_else(Response::Failed)
+    }
+}
+
+impl Handler for Service {
+    fn handle(
+        &self,
+        connection: ConnectionId,
+        caller: Caller,
+        request: Request,
+    ) -> BoxFuture<'static, Response> {
+        Box::pin(self.clone().answer(connection, caller, request))
+    }
+
+    fn closed(&self, connection: ConnectionId) {
+        self.0.joins.forget(connection);
+    }
+
+    fn admits(&self, member: MemberId, tls: Fingerprint) -> bool {
+        self.0.agreed.read(|state| match state.group() {
+            // A member that has no state yet trusts the group's authority alone.
+            None => true,
+            Some(_) => state.member(member).is_some_and(|row| row.card.tls == tls),
+        })
+    }
+}
+
+impl Reporter for Core {
+    fn report(&self, report: Report) {
+        self.outbox.send_replace(Some(report));
+    }
+}
+
+impl Core {
+    async fn member(
+        &self,
+        connection: ConnectionId,
+        from: MemberId,
+        request: MemberRequest,
+    ) -> Result<MemberAnswer, Failure> {
+        match request {
+            MemberRequest::Raft { call, body } => {
+                let body =
+                    self.consensus.handle(from, call, body).await.map_err(|e| consensus_failure(&e))?;
+                Ok(MemberAnswer::Raft(body))
+            }
+            MemberRequest::Report(report) => {
+                self.hear(from, report);
+                Ok(MemberAnswer::Noted)
+            }
+            MemberRequest::ReadIndex => {
+                let index = self.consensus.barrier().await.map_err(|e| consensus_failure(&e))?;
+                Ok(MemberAnswer::ReadIndex(index))
+            }
+            MemberRequest::Forward(request) => {
+                let answer = self.client_here(*request).await?;
+                Ok(MemberAnswer::Forwarded(Box::new(answer)))
+            }
+            MemberRequest::Announce(card) => {
+                self.announce(from, *card).await?;
+                Ok(MemberAnswer::Noted)
+            }
+            MemberRequest::Readmit(request) => {
+                let answer = self.readmit(connection, from, *request).await?;
+                Ok(MemberAnswer::Readmit(Box::new(answer)))
+            }
+            MemberRequest::Failures => {
+                let troubles = self.progress.troubles().into_iter();
+                Ok(MemberAnswer::Failures(troubles.map(|(id, t)| (id, t.reason, t.tries)).collect()))
+            }
+        }
+    }
+
+    /// Notes a member's report and wakes the primary's loop if it may change anything.
+    pub fn hear(&self, from: MemberId, report: Report) {
+        let now = self.clock.now();
+        let heard = Heard::new(report, now);
+        let mut watch = self.watch.lock();
+        let news = watch.heard.get(&from).is_none_or(|old| {
+            old.objects != heard.objects || old.token != heard.token || old.reached != heard.reached
+        });
+        watch.heard.insert(from, heard);
+        drop(watch);
+        if news {
+            self.nudge.notify_one();
+        }
+    }
+
+    /// True if this member may use keys now.
+    pub fn may_serve(&self) -> Result<(), Failure> {
+        if self.progress.token() != crate::wire::TokenHealth::Healthy {
+            return Err(Failure::new(FailureKind::TokenFailed, format!("the token of {} failed", self.me)));
+        }
+        if *self.confirmed.borrow() {
+            let standing = self.agreed.read(|state| state.member(self.me).map(|row| row.standing.clone()));
+            return match standing {
+                Some(Standing::InSync) => Ok(()),
+                _ => Err(Failure::new(FailureKind::NotInSync, format!("{} is not in sync yet", self.me))),
+            };
+        }
+        if self.clock.now().saturating_duration_since(self.started) >= limits::ISOLATION_GRACE {
+            return Ok(());
+        }
+        let grace = limits::ISOLATION_GRACE.as_secs();
+        let text =
+            format!("{} has just started and waits up to {grace} s for the group's confirmation", self.me);
+        Err(Failure::new(FailureKind::NotInSync, text))
+    }
+
+    /// Waits until this member has applied an index.
+    pub async fn wait_applied(&self, index: LogIndex, limit: Duration) -> Result<(), Failure> {
+        let mut applied = self.agreed.applied();
+        let reached = tokio::time::timeout(limit, applied.wait_for(|at| *at >= index)).await;
+        match reached {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(Failure::new(
+                FailureKind::Deadline,
+                format!("{} did not reach index {index} in time", self.me),
+            )),
+        }
+    }
+
+    /// Calls another member.
+    pub async fn call_member(
+        &self,
+        to: MemberId,
+        request: MemberRequest,
+        limit: Duration,
+    ) -> Result<MemberAnswer, Failure> {
+        match self.links.call(to, Lane::Calls, Request::Member(request), limit).await {
+            Ok(Response::Member(answer)) => Ok(answer),
+            Ok(Response::Failed(failure)) => Err(failure),
+            Ok(_) => {
+                Err(Failure::new(FailureKind::Internal, format!("{to} gave an answer to another question")))
+            }
+            Err(error) => Err(forward::link_failure(to, &error)),
+        }
+    }
+}
+
+/// A consensus error as callers see it.
+pub fn consensus_failure(error: &ConsensusError) -> Failure {
+    let kind = match error {
+        ConsensusError::NotLeader { leader } => FailureKind::NotPrimary { primary: *leader },
+        ConsensusError::NoQuorum => FailureKind::NoQuorum,
+        ConsensusError::Unknown | ConsensusError::Deadline(_) => FailureKind::Deadline,
+        ConsensusError::Stopped(_) => FailureKind::Stopping,
+        ConsensusError::ChangeUnderWay | ConsensusError::Behind { .. } => FailureKind::Busy,
+        ConsensusError::NotAMember(_)
+        | ConsensusError::NotAVoter(_)
+        | ConsensusError::TooManyVoters
+        | ConsensusError::LastVoter(_)
+        | ConsensusError::OtherGroup
+        | ConsensusError::TooLarge { .. } => FailureKind::Refused,
+        ConsensusError::BadMessage { .. } | ConsensusError::Codec(_) => FailureKind::BadRequest,
+        ConsensusError::Settings(_) | ConsensusError::Store(_) => FailureKind::Internal,
+    };
+    Failure::new(kind, error)
+}
+
+/// A token's error as callers see it.
+pub fn token_failure(me: MemberId, error: &TokenError) -> Failure {
+    let kind = match error.verdict() {
+        TokenVerdict::Refused => FailureKind::Refused,
+        TokenVerdict::Failed => FailureKind::TokenFailed,
+        TokenVerdict::Caller(code) => FailureKind::TokenRefused { code },
+        TokenVerdict::Missing => FailureKind::NotInSync,
+        TokenVerdict::Limit => FailureKind::Busy,
+    };
+    Failure::new(kind, format!("{me}: {error}"))
+}
+
+/// Nothing bears this name.
+pub fn not_found(object: ObjectId) -> Failure {
+    Failure::new(FailureKind::NotFound, format!("there is no object {object}: see 'keyraft key list'"))
+}

@@ -1,0 +1,268 @@
+//! A running member.
+
+use super::home::{self, Identity};
+use super::{MemberConfig, StartError, card, open_token};
+use crate::clock::Clock;
+use crate::consensus::types::TypeConfig;
+use crate::consensus::{Agreed, Consensus, LinkFailure, RaftLinks, store::Store};
+use crate::domain::{Fingerprint, MemberId};
+use crate::envelope::{EnvelopeKey, EnvelopeKeys};
+use crate::limits;
+use crate::reconciler::{Catalogue, Progress, Reconciler, watch_token};
+use crate::service::{Core, Joins, Service, run_primary, settler::Watch};
+use crate::token::{SmkPresence, Token};
+use crate::transport::{self, Directory, LinkError, Links, pki};
+use crate::wire::{
+    Answer, ClientRequest, Failure, Hello, Lane, MemberAnswer, MemberRequest, PROTOCOL, RaftCall, Request,
+    Response, Roster,
+};
+use futures::future::BoxFuture;
+use openraft::storage::RaftLogStorage;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tracing::{debug, info};
+
+/// A member running in this process.
+pub struct Engine {
+    service: Service,
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// Where members were when this one joined.
+pub(super) struct Seeds(pub Roster);
+
+impl Directory for Seeds {
+    fn address(&self, member: MemberId) -> Option<(String, Fingerprint)> {
+        self.0.0.iter().find(|row| row.member == member).map(|row| (row.address.clone(), row.tls))
+    }
+}
+
+/// The agreed roster, or the seeds before there is one.
+struct LiveDirectory {
+    seeds: Seeds,
+    agreed: OnceLock<Arc<Agreed>>,
+}
+
+impl Directory for LiveDirectory {
+    fn address(&self, member: MemberId) -> Option<(String, Fingerprint)> {
+        let agreed = self.agreed.get().and_then(|agreed| {
+            agreed.read(|state| state.member(member).map(|row| (row.card.address.clone(), row.card.tls)))
+        });
+        agreed.or_else(|| self.seeds.address(member))
+    }
+}
+
+/// Carries Raft's calls over the links.
+struct RaftOverLinks(Arc<Links>);
+
+impl RaftLinks for RaftOverLinks {
+    fn call(
+        &self,
+        to: MemberId,
+        lane: Lane,
+        call: RaftCall,
+        body: Vec<u8>,
+        deadline: Duration,
+    ) -> BoxFuture<'_, Result<Vec<u8>, LinkFailure>> {
+        Box::pin(async move {
+            let request = Request::Member(MemberRequest::Raft { call, body });
+            match self.0.call(to, lane, request, deadline).await {
+                Ok(Response::Member(MemberAnswer::Raft(body))) => Ok(body),
+                Ok(Response::Failed(failure)) => Err(LinkFailure::Unreachable(failure.message)),
+                Ok(_) => Err(LinkFailure::Unreachable("it answered another question".into())),
+                Err(LinkError::Deadline) => Err(LinkFailure::Deadline),
+                Err(error) => Err(LinkFailure::Unreachable(error.to_string())),
+            }
+        })
+    }
+}
+
+impl Engine {
+    /// Starts the member that lives in the configured folder. Refuses, with what it found and what to do, a token that
+    /// is not this member's; destroys nothing in it.
+    pub async fn start<L: RaftLogStorage<TypeConfig>>(
+        config: MemberConfig,
+        log: L,
+        store: Arc<dyn Store>,
+    ) -> Result<Self, StartError> {
+        let clock = Clock;
+        let identity = home::load(&config.folder)?;
+        let token = open_token(config.token.clone()).await?;
+        token.bind(identity.group);
+        let keys = Arc::new(unlock(&token, &identity).await?);
+        let listener = TcpListener::bind(config.listen)
+            .await
+            .map_err(|source| StartError::Listen { address: config.listen.to_string(), source })?;
+        let socket = transport::bind_unix(&config.socket)
+            .map_err(|source| StartError::Listen { address: config.socket.display().to_string(), source })?;
+
+        let hello = hello(&identity);
+        let tls = transport_identity(&identity);
+        let seeds = Seeds(identity.roster.clone());
+        let directory = Arc::new(LiveDirectory { seeds, agreed: OnceLock::new() });
+        let links = Arc::new(Links::new(tls.clone(), hello.clone(), directory.clone()));
+        let raft_links = Arc::new(RaftOverLinks(links.clone()));
+        let consensus = Consensus::start(identity.member, log, store, raft_links, config.timings).await?;
+        let agreed = consensus.agreed().clone();
+        let _ = directory.agreed.set(agreed.clone());
+
+        let (stop, stopped) = watch::channel(false);
+        let core = Arc::new(Core {
+            me: identity.member,
+            group: identity.group,
+            lineage: identity.lineage,
+            consensus,
+            agreed,
+            token,
+            keys,
+            domain: config.domain.clone(),
+            catalogue: Arc::new(Catalogue::default()),
+            progress: Arc::new(Progress::default()),
+            synchronize: Arc::new(Notify::new()),
+            links,
+            watch: Mutex::new(Watch::default()),
+            nudge: Notify::new(),
+            ids: tokio::sync::Mutex::new(0..0),
+            confirmed: watch::Sender::new(false),
+            outbox: watch::Sender::new(None),
+            joins: Joins::default(),
+            clock,
+            started: clock.now(),
+        });
+        let service = Service(core.clone());
+        let handler = Arc::new(service.clone());
+        let own_card = own_card(&config, &identity, &core.token).await?;
+        let tasks = vec![
+            tokio::spawn(transport::serve_tcp(listener, tls, hello, handler.clone(), stopped.clone())),
+            tokio::spawn(transport::serve_unix(
+                socket,
+                handler,
+                config.socket_users.clone(),
+                stopped.clone(),
+            )),
+            tokio::spawn(reconciler(&core).run(stopped.clone())),
+            tokio::spawn(watch_token(core.token.clone(), core.progress.clone(), stopped.clone())),
+            tokio::spawn(run_primary(core.clone(), stopped.clone())),
+            tokio::spawn(announce(core, own_card, stopped)),
+        ];
+        info!(member = %identity.member, group = %identity.group, "the member is running");
+        Ok(Self { service, stop, tasks })
+    }
+
+    /// This member's id.
+    pub fn member(&self) -> MemberId {
+        self.service.0.me
+    }
+
+    /// Carries out a client's request, as the local socket would.
+    pub async fn call(&self, request: ClientRequest) -> Result<Answer, Failure> {
+        self.service.call(request).await
+    }
+
+    /// Resolves, with the reason, when the member cannot go on and its process should end.
+    pub async fn failed(&self) -> String {
+        let mut fatal = self.service.0.consensus.fatal();
+        match fatal.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            Err(_) => "consensus has ended".to_string(),
+        }
+    }
+
+    /// Stops in order: no new requests, no more consensus, the token last. Answered writes are on disk anyway.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        for task in self.tasks {
+            if let Err(error) = task.await {
+                debug!(%error, "a task ended badly while stopping");
+            }
+        }
+        let core = self.service.0;
+        core.consensus.shutdown().await;
+        core.links.close();
+        core.token.clone().close().await;
+        info!(member = %core.me, "the member has stopped");
+    }
+}
+
+fn reconciler(core: &Arc<Core>) -> Reconciler {
+    Reconciler {
+        me: core.me,
+        group: core.group,
+        agreed: core.agreed.clone(),
+        token: core.token.clone(),
+        keys: core.keys.clone(),
+        catalogue: core.catalogue.clone(),
+        progress: core.progress.clone(),
+        confirmed: core.confirmed.subscribe(),
+        synchronize: core.synchronize.clone(),
+        reporter: core.clone(),
+        clock: core.clock,
+    }
+}
+
+/// Opens the envelope keys and proves that the token holds the SMKs that belong to them.
+pub(super) async fn unlock(token: &Token, identity: &Identity) -> Result<EnvelopeKeys, StartError> {
+    let mut keys = EnvelopeKeys::default();
+    for row in &identity.generations {
+        let generation = row.generation;
+        match token.has_smk(generation, &row.self_blob).await? {
+            SmkPresence::Present => {}
+            SmkPresence::Absent => return Err(StartError::SmkAbsent { generation, group: identity.group }),
+            SmkPresence::Foreign => return Err(StartError::SmkForeign { generation }),
+        }
+        let clear = token.unlock(&row.locked_envelope_key).await.map_err(StartError::Locked)?;
+        let key: [u8; 32] = clear.as_slice().try_into().map_err(|_| {
+            let path = std::path::PathBuf::from("identity");
+            let source = crate::codec::CodecError::Decode("an envelope key has a wrong length".into());
+            StartError::Home(super::HomeError::Damaged { path, source })
+        })?;
+        keys.insert(generation, EnvelopeKey::from_bytes(key));
+    }
+    Ok(keys)
+}
+
+fn hello(identity: &Identity) -> Hello {
+    Hello {
+        protocol: PROTOCOL,
+        group: Some(identity.group),
+        lineage: identity.lineage,
+        member: Some(identity.member),
+        lane: Lane::Calls,
+    }
+}
+
+fn transport_identity(identity: &Identity) -> transport::Identity {
+    transport::Identity {
+        certificate: identity.certificate.clone(),
+        key: identity.tls_key.clone(),
+        authority: identity.authority.clone(),
+    }
+}
+
+async fn own_card(
+    config: &MemberConfig,
+    identity: &Identity,
+    token: &Token,
+) -> Result<crate::domain::MemberCard, StartError> {
+    let keys = token.member_keys().await?;
+    Ok(card(config, pki::fingerprint(&identity.certificate)?, &keys, token))
+}
+
+/// Tells the primary what this member is now (its address or its token's abilities may have changed).
+async fn announce(core: Arc<Core>, card: crate::domain::MemberCard, mut stop: watch::Receiver<bool>) {
+    while !*stop.borrow() {
+        if core.announce_self(&card).await {
+            return;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(limits::MEMBER_HEARTBEAT) => {}
+            _ = stop.changed() => {}
+        }
+    }
+}

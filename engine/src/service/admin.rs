@@ -1,0 +1,249 @@
+//! What operators ask: status, coverage, invitations, members, options, hand-over.
+
+use super::Core;
+use crate::cloning::Invitation;
+use crate::domain::{KeyAlgorithm, MemberId, ObjectId};
+use crate::limits;
+use crate::state::{Command, InviteId, Phase, Standing};
+use crate::transport::{pki, random_bytes};
+use crate::wire::{
+    Answer, CoverageCell, CoverageRow, CoverageState, Failure, FailureKind, GroupStatus, MemberAnswer,
+    MemberRequest, MemberStatus, TokenHealth,
+};
+use std::collections::BTreeMap;
+use zeroize::Zeroizing;
+
+/// What one member said of its troubles: None if it did not answer.
+type Troubles = Option<BTreeMap<ObjectId, (String, u32)>>;
+
+impl Core {
+    pub(super) fn status(&self) -> Answer {
+        let leadership = *self.consensus.leadership().borrow();
+        let voters = self.consensus.voters();
+        let heard = self.watch.lock().heard.clone();
+        Answer::Status(Box::new(self.agreed.read(|state| {
+            let members = state
+                .members()
+                .map(|(member, row)| MemberStatus {
+                    member,
+                    name: row.card.name.clone(),
+                    address: row.card.address.clone(),
+                    voter: voters.contains(&member),
+                    in_sync: row.standing == Standing::InSync,
+                    reason: match &row.standing {
+                        Standing::OutOfSync(reason) => reason.clone(),
+                        _ => None,
+                    },
+                    reached: if member == self.me {
+                        Some(self.progress.reached())
+                    } else {
+                        heard.get(&member).map(|h| h.reached)
+                    },
+                    token: {
+                        let id = &row.card.profile.identity;
+                        format!("{} {} ({})", id.manufacturer, id.model, id.label)
+                    },
+                    cannot: KeyAlgorithm::promised()
+                        .into_iter()
+                        .filter_map(|kind| row.card.profile.can_carry(kind).err().map(|why| (kind, why)))
+                        .collect(),
+                })
+                .collect();
+            let settled = state.objects().filter(|(_, row)| row.phase == Phase::Settled).count();
+            let all = state.objects().count();
+            GroupStatus {
+                answered_by: self.me,
+                group: self.group,
+                lineage: self.lineage,
+                label: state.group().map(|g| g.label.clone()).unwrap_or_default(),
+                primary: leadership.leader,
+                term: leadership.term,
+                applied: state.applied(),
+                objects: settled as u64,
+                unsettled: (all - settled) as u64,
+                options: state.options(),
+                members,
+            }
+        })))
+    }
+
+    pub(super) async fn coverage(&self, after: Option<ObjectId>) -> Result<Answer, Failure> {
+        self.patient_barrier().await?;
+        let members: Vec<MemberId> = self.agreed.read(|state| state.members().map(|(id, _)| id).collect());
+        let asked = members.iter().map(|member| self.troubles_of(*member));
+        let troubles = futures::future::join_all(asked).await;
+        let heard = self.reached_by().await;
+        let found = self.catalogue.find(None, after, limits::ROWS_MAX + 1);
+        let more = found.len() > limits::ROWS_MAX;
+        let rows = self.agreed.read(|state| {
+            let row = |(object, entry): (ObjectId, crate::reconciler::Entry)| {
+                let agreed = state.object(object).filter(|o| !matches!(o.phase, Phase::Removing(_)))?;
+                let cells = members.iter().zip(&troubles).map(|(member, troubles)| CoverageCell {
+                    member: *member,
+                    state: cell(agreed, object, *member, troubles, heard.get(member).copied()),
+                });
+                Some(CoverageRow { object, class: entry.class, label: entry.label, members: cells.collect() })
+            };
+            found.into_iter().take(limits::ROWS_MAX).filter_map(row).collect()
+        });
+        Ok(Answer::Coverage { rows, more })
+    }
+
+    async fn troubles_of(&self, member: MemberId) -> Troubles {
+        if member == self.me {
+            let own = self.progress.troubles().into_iter();
+            return Some(own.map(|(id, t)| (id, (t.reason, t.tries))).collect());
+        }
+        match self.call_member(member, MemberRequest::Failures, limits::ATTEMPT).await {
+            Ok(MemberAnswer::Failures(rows)) => {
+                Some(rows.into_iter().map(|(id, reason, tries)| (id, (reason, tries))).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// What each member's reconciler has reached, as far as this member can know: its own, and (at the primary) what
+    /// the others reported. In-sync members count as having reached everything settled.
+    async fn reached_by(&self) -> BTreeMap<MemberId, u64> {
+        let mut reached: BTreeMap<MemberId, u64> =
+            self.watch.lock().heard.iter().map(|(member, heard)| (*member, heard.reached.0)).collect();
+        reached.insert(self.me, self.progress.reached().0);
+        for member in self.agreed.read(|state| state.in_sync()) {
+            if member != self.me {
+                reached.insert(member, u64::MAX);
+            }
+        }
+        reached
+    }
+
+    /// Compares everything anew on this member and waits for the result; the others do it by themselves all the time.
+    pub(super) async fn synchronize(&self) -> Result<Answer, Failure> {
+        let index = self.patient_barrier().await?;
+        self.synchronize.notify_one();
+        let deadline = self.clock.now() + limits::OVERALL;
+        while self.progress.reached() < index && self.progress.troubles().is_empty() {
+            if self.clock.now() >= deadline {
+                return Err(Failure::new(
+                    FailureKind::Deadline,
+                    format!("{} is still importing keys", self.me),
+                ));
+            }
+            tokio::time::sleep(limits::RETRY_PAUSE).await;
+        }
+        let findings = self.progress.troubles().into_iter();
+        Ok(Answer::Findings(
+            findings.map(|(id, t)| format!("object {id}: {} (tried {} times)", t.reason, t.tries)).collect(),
+        ))
+    }
+
+    pub(super) async fn invite(&self, life_seconds: u64) -> Result<Answer, Failure> {
+        let internal = |e: &dyn std::fmt::Display| Failure::new(FailureKind::Internal, e);
+        let secret = Zeroizing::new(random_bytes::<32>().map_err(|e| internal(&e))?);
+        let id = InviteId(random_bytes().map_err(|e| internal(&e))?);
+        let at = self.clock.unix();
+        let expires = crate::clock::UnixMillis(at.0.saturating_add(life_seconds.saturating_mul(1000)));
+        let (authority, mut addresses) = self.agreed.read(|state| {
+            let addresses: Vec<String> = state
+                .members()
+                .filter(|(id, _)| *id != self.me)
+                .map(|(_, row)| row.card.address.clone())
+                .collect();
+            let own = state.member(self.me).map(|row| row.card.address.clone());
+            let all: Vec<String> = own.into_iter().chain(addresses).collect();
+            (state.group().map(|g| g.authority.certificate.clone()), all)
+        });
+        addresses.truncate(limits::INVITATION_ADDRESSES_MAX);
+        let authority = authority.ok_or_else(|| internal(&"the group does not exist yet"))?;
+        let authority = pki::fingerprint(&authority).map_err(|e| internal(&e))?;
+        let invitation = Invitation { group: self.group, addresses, authority, id, secret };
+        let command = Command::Invite { id, secret_hash: invitation.secret_hash(), at, expires };
+        self.settle_simple(command).await?;
+        let text = invitation.to_text().map_err(|e| internal(&e))?;
+        Ok(Answer::Invitation(text.to_string()))
+    }
+
+    pub(super) async fn remove_member(&self, member: MemberId) -> Result<Answer, Failure> {
+        if member == self.me {
+            let text =
+                format!("{member} is the primary: hand over with 'keyraft step-down' before removing it");
+            return Err(Failure::new(FailureKind::Refused, text));
+        }
+        self.settle_simple(Command::RemoveMember { member }).await
+    }
+
+    pub(super) async fn step_down(&self, to: Option<MemberId>) -> Result<Answer, Failure> {
+        let voters = self.consensus.voters();
+        let in_sync = self.agreed.read(|state| state.in_sync());
+        let fit = |m: &MemberId| *m != self.me && voters.contains(m) && in_sync.contains(m);
+        let target = match to {
+            Some(member) if member == self.me => return Ok(Answer::Done),
+            Some(member) if fit(&member) => member,
+            Some(member) => {
+                let text = format!("{member} is not a voter in sync: see 'keyraft status'");
+                return Err(Failure::new(FailureKind::Refused, text));
+            }
+            None => voters.iter().copied().find(fit).ok_or_else(|| {
+                Failure::new(
+                    FailureKind::Refused,
+                    "no other voter is in sync: there is nobody to hand over to",
+                )
+            })?,
+        };
+        self.consensus.step_down(target).await.map_err(|e| super::consensus_failure(&e))?;
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn recover(&self) -> Result<Answer, Failure> {
+        match self.progress.token() {
+            TokenHealth::Healthy => Ok(Answer::Findings(Vec::new())),
+            TokenHealth::Failed(why) => {
+                let text = format!(
+                    "the token of {} failed: {why}. Stop this member, repair or replace its token, run \
+                     'keyraft recover' with its configuration, and start it again",
+                    self.me
+                );
+                Ok(Answer::Findings(vec![text]))
+            }
+        }
+    }
+
+    /// What a running member can find out about itself.
+    pub(super) async fn check(&self) -> Result<Answer, Failure> {
+        let mut findings = Vec::new();
+        if let TokenHealth::Failed(why) = self.progress.token() {
+            findings.push(format!("the token failed: {why}"));
+        } else if let Err(error) = self.token.canary().await {
+            findings.push(format!("the token's canary key does not work: {error}"));
+        }
+        if let Err(failure) = self.barrier().await {
+            findings.push(format!("the group does not confirm this member's state: {failure}"));
+        }
+        if let Err(failure) = self.may_serve() {
+            findings.push(failure.message);
+        }
+        for (id, trouble) in self.progress.troubles() {
+            findings.push(format!("object {id}: {} (tried {} times)", trouble.reason, trouble.tries));
+        }
+        Ok(Answer::Findings(findings))
+    }
+}
+
+fn cell(
+    agreed: &crate::state::Object,
+    object: ObjectId,
+    member: MemberId,
+    troubles: &Troubles,
+    reached: Option<u64>,
+) -> CoverageState {
+    if let Some(refusal) = agreed.excluded.get(&member) {
+        return CoverageState::Excluded { why: refusal.reason.clone() };
+    }
+    let Some(troubles) = troubles else { return CoverageState::Unknown };
+    if let Some((why, tries)) = troubles.get(&object) {
+        return CoverageState::Failed { why: why.clone(), tries: *tries };
+    }
+    match reached {
+        Some(reached) if reached >= agreed.index.0 => CoverageState::Present,
+        _ => CoverageState::Pending,
+    }
+}

@@ -1,0 +1,83 @@
+//! What all changes share: waiting until the group has settled a request, and deleting.
+
+use super::create::context;
+use super::{Core, consensus_failure};
+use crate::domain::RequestId;
+use crate::limits;
+use crate::state::{Command, Outcome, Rejection, RequestState};
+use crate::wire::{Answer, Deletion, Failure, FailureKind};
+
+impl Core {
+    /// Waits until a request is neither creating nor removing.
+    pub(super) async fn wait_settled(
+        &self,
+        id: RequestId,
+        mut state: RequestState,
+    ) -> Result<RequestState, Failure> {
+        self.nudge.notify_one();
+        let mut applied = self.agreed.applied();
+        let waited = tokio::time::timeout(limits::OVERALL, async {
+            while matches!(state, RequestState::Creating(_) | RequestState::Removing(_)) {
+                if applied.changed().await.is_err() {
+                    break;
+                }
+                if let Some(now) = self.agreed.read(|s| s.request(id)) {
+                    state = now;
+                }
+            }
+            state
+        });
+        waited.await.map_err(|_| {
+            let text = "the members did not settle the change in time; it may still happen: repeat it";
+            Failure::new(FailureKind::Deadline, text)
+        })
+    }
+
+    /// Deletes objects. Runs at the primary.
+    pub(super) async fn delete(&self, deletion: Deletion) -> Result<Answer, Failure> {
+        if deletion.objects.is_empty() || deletion.objects.len() > limits::OBJECTS_PER_REQUEST_MAX {
+            let text = format!("a deletion names 1 to {} objects", limits::OBJECTS_PER_REQUEST_MAX);
+            return Err(Failure::new(FailureKind::BadRequest, text));
+        }
+        let request = context(deletion.request, deletion.watermark, &deletion.objects)?;
+        let remove = Command::Remove { request, objects: deletion.objects };
+        let state = match self.agreed.read(|s| s.request(request.id)) {
+            Some(state) => state,
+            None => match self.consensus.propose(remove).await.map_err(|e| consensus_failure(&e))?.1 {
+                Outcome::Request(state) => state,
+                Outcome::Rejected(rejection) => return Err(rejection_failure(&rejection)),
+                other => return Err(unexpected(&other)),
+            },
+        };
+        match self.wait_settled(request.id, state).await? {
+            RequestState::Removed(_) => Ok(Answer::Done),
+            RequestState::Rejected(rejection) => Err(rejection_failure(&rejection)),
+            _ => Err(Failure::new(FailureKind::Expired, "the request id was used for a creation")),
+        }
+    }
+
+    /// Proposes a command whose outcome is only yes or no.
+    pub(super) async fn settle_simple(&self, command: Command) -> Result<Answer, Failure> {
+        match self.consensus.propose(command).await.map_err(|e| consensus_failure(&e))?.1 {
+            Outcome::Applied => Ok(Answer::Done),
+            Outcome::Rejected(rejection) => Err(rejection_failure(&rejection)),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// A rejection as callers see it.
+pub(super) fn rejection_failure(rejection: &Rejection) -> Failure {
+    let kind = match rejection {
+        Rejection::NoSuchObject(_) | Rejection::NoSuchMember(_) => FailureKind::NotFound,
+        Rejection::Expired | Rejection::ParametersDiffer => FailureKind::Expired,
+        Rejection::TooManyRequests => FailureKind::Busy,
+        _ => FailureKind::Refused,
+    };
+    Failure::new(kind, rejection)
+}
+
+/// An outcome that this command cannot have.
+pub(super) fn unexpected(outcome: &Outcome) -> Failure {
+    Failure::new(FailureKind::Internal, format!("the log answered {outcome:?} to another command"))
+}

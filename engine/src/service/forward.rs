@@ -1,0 +1,131 @@
+//! Carries a request to the member that can answer it, and follows the remedy of each failure until the deadline.
+
+use super::Core;
+use crate::domain::MemberId;
+use crate::limits;
+use crate::transport::LinkError;
+use crate::wire::{Answer, ClientRequest, Failure, FailureKind, MemberAnswer, MemberRequest, Remedy};
+use std::time::Duration;
+
+/// Where a request must be carried out.
+enum Place {
+    /// At the member that was asked.
+    Here,
+    /// At the primary.
+    Primary,
+}
+
+fn place(request: &ClientRequest) -> Place {
+    match request {
+        ClientRequest::Create(_)
+        | ClientRequest::Import(_)
+        | ClientRequest::Delete(_)
+        | ClientRequest::Invite { .. }
+        | ClientRequest::RemoveMember(_)
+        | ClientRequest::StepDown { .. }
+        | ClientRequest::SetOption(_) => Place::Primary,
+        ClientRequest::Status
+        | ClientRequest::List { .. }
+        | ClientRequest::Show(_)
+        | ClientRequest::Use(_)
+        | ClientRequest::Coverage { .. }
+        | ClientRequest::Synchronize
+        | ClientRequest::Recover
+        | ClientRequest::Check => Place::Here,
+    }
+}
+
+impl Core {
+    /// Carries out a client's request, wherever that must be.
+    pub(super) async fn client(&self, request: ClientRequest) -> Result<Answer, Failure> {
+        match place(&request) {
+            Place::Here => self.client_here(request).await,
+            Place::Primary => self.at_primary(request).await,
+        }
+    }
+
+    /// Carries out a request at this member, or says who can.
+    pub(super) async fn client_here(&self, request: ClientRequest) -> Result<Answer, Failure> {
+        match request {
+            ClientRequest::Status => Ok(self.status()),
+            ClientRequest::Create(create) => self.create(create).await,
+            ClientRequest::Import(import) => self.import(import).await,
+            ClientRequest::Delete(deletion) => self.delete(deletion).await,
+            ClientRequest::List { label, after } => self.list(label, after).await,
+            ClientRequest::Show(object) => self.show(object).await,
+            ClientRequest::Use(usage) => self.use_key(usage).await,
+            ClientRequest::Coverage { after } => self.coverage(after).await,
+            ClientRequest::Synchronize => self.synchronize().await,
+            ClientRequest::Invite { life_seconds } => self.invite(life_seconds).await,
+            ClientRequest::RemoveMember(member) => self.remove_member(member).await,
+            ClientRequest::StepDown { to } => self.step_down(to).await,
+            ClientRequest::Recover => self.recover(),
+            ClientRequest::SetOption(option) => {
+                self.settle_simple(crate::state::Command::SetOption(option)).await
+            }
+            ClientRequest::Check => self.check().await,
+        }
+    }
+
+    /// Carries a change to the primary, following it when it moves, until the overall deadline.
+    async fn at_primary(&self, request: ClientRequest) -> Result<Answer, Failure> {
+        let deadline = self.clock.now() + limits::OVERALL;
+        let bytes = zeroize::Zeroizing::new(
+            crate::codec::encode(&request).map_err(|e| Failure::new(FailureKind::BadRequest, e))?,
+        );
+        drop(request);
+        loop {
+            let request: ClientRequest = crate::codec::decode(&bytes, limits::FRAME_MAX_BYTES)
+                .map_err(|e| Failure::new(FailureKind::BadRequest, e))?;
+            let left = deadline.saturating_duration_since(self.clock.now());
+            let failure = match self.primary_once(request, left).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) if failure.remedy() == Remedy::GiveUp => return Err(failure),
+                Err(failure) => failure,
+            };
+            if deadline.saturating_duration_since(self.clock.now()) <= limits::RETRY_PAUSE {
+                return Err(failure);
+            }
+            tokio::time::sleep(limits::RETRY_PAUSE).await;
+        }
+    }
+
+    async fn primary_once(&self, request: ClientRequest, left: Duration) -> Result<Answer, Failure> {
+        let leadership = *self.consensus.leadership().borrow();
+        let Some(primary) = leadership.leader else {
+            return Err(Failure::new(
+                FailureKind::NoQuorum,
+                "the group has no primary now: no quorum of members answers",
+            ));
+        };
+        let late = || {
+            Failure::new(
+                FailureKind::Deadline,
+                "the group did not answer in time; the change may still happen",
+            )
+        };
+        if primary == self.me {
+            if !leadership.ready {
+                return Err(Failure::new(FailureKind::NoQuorum, "the new primary is not ready yet"));
+            }
+            return tokio::time::timeout(left, self.client_here(request)).await.map_err(|_| late())?;
+        }
+        let forward = MemberRequest::Forward(Box::new(request));
+        match self.call_member(primary, forward, left).await? {
+            MemberAnswer::Forwarded(answer) => Ok(*answer),
+            _ => Err(Failure::new(
+                FailureKind::Internal,
+                format!("{primary} gave an answer to another question"),
+            )),
+        }
+    }
+}
+
+/// A link's error as callers see it.
+pub(super) fn link_failure(to: MemberId, error: &LinkError) -> Failure {
+    let kind = match error {
+        LinkError::Unreachable(_) | LinkError::Refused(_) => FailureKind::NotPrimary { primary: None },
+        LinkError::Lost | LinkError::Deadline => FailureKind::Deadline,
+    };
+    Failure::new(kind, format!("{to} does not answer: {error}"))
+}

@@ -1,0 +1,201 @@
+//! The loop of a primary: settles what is pending, keeps the in-sync set true, and makes Raft's membership follow
+//! the roster. It runs on every member and acts only while this one leads.
+
+use super::Core;
+use super::settler::{self, Watch};
+use crate::domain::MemberId;
+use crate::limits;
+use crate::state::Outcome;
+use crate::wire::{Lane, MemberAnswer, MemberRequest, Request, Response};
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+use tracing::{debug, info, warn};
+
+/// Runs until `stop`.
+pub async fn run_primary(core: Arc<Core>, stop: watch::Receiver<bool>) {
+    let loops = [
+        tokio::spawn(settle_loop(core.clone(), stop.clone())),
+        tokio::spawn(membership_loop(core.clone(), stop.clone())),
+        tokio::spawn(confirm_loop(core.clone(), stop.clone())),
+        tokio::spawn(report_loop(core, stop)),
+    ];
+    for task in loops {
+        if let Err(error) = task.await {
+            tracing::error!(%error, "a loop of the member ended badly: restart the member");
+        }
+    }
+}
+
+async fn settle_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
+    let mut tick = tokio::time::interval(limits::MEMBER_HEARTBEAT);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut leadership = core.consensus.leadership();
+    while !*stop.borrow() {
+        tokio::select! {
+            _ = tick.tick() => {}
+            () = core.nudge.notified() => {}
+            Ok(()) = leadership.changed() => {}
+            _ = stop.changed() => return,
+        }
+        let leads = {
+            let now = leadership.borrow();
+            now.leader == Some(core.me) && now.ready
+        };
+        if !leads {
+            *core.watch.lock() = Watch::default();
+            *core.ids.lock().await = 0..0;
+            continue;
+        }
+        settle_round(&core).await;
+    }
+}
+
+async fn settle_round(core: &Core) {
+    core.hear(core.me, core.progress.report());
+    loop {
+        let now = core.clock.now();
+        let commands = core.agreed.read(|state| {
+            let mut watch = core.watch.lock();
+            if watch.since.is_none() {
+                info!(member = %core.me, "this member is the primary");
+                watch.since = Some(now);
+            }
+            watch.note_waiting(state, now);
+            settler::decide(state, &watch, now)
+        });
+        if commands.is_empty() {
+            return;
+        }
+        let mut progressed = false;
+        for command in commands {
+            let text = command.to_string();
+            match core.consensus.propose(command).await {
+                Ok((_, Outcome::Applied)) => {
+                    info!(command = text, "the in-sync set changed");
+                    progressed = true;
+                }
+                Ok((_, Outcome::Settled(honoured))) => progressed |= honoured.contains(&true),
+                Ok((_, outcome)) => debug!(command = text, ?outcome, "not applied now"),
+                Err(error) => {
+                    debug!(command = text, %error, "not committed now");
+                    return;
+                }
+            }
+        }
+        if !progressed {
+            return;
+        }
+    }
+}
+
+/// Makes voters and learners follow the roster, and finishes what an earlier primary began.
+async fn membership_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
+    let mut tick = tokio::time::interval(limits::MEMBER_HEARTBEAT);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while !*stop.borrow() {
+        tokio::select! {
+            _ = tick.tick() => {}
+            _ = stop.changed() => return,
+        }
+        while leads(&core) {
+            match membership_step(&core).await {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    debug!(%error, "the membership could not be changed now; it will be tried again");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn leads(core: &Core) -> bool {
+    let leadership = *core.consensus.leadership().borrow();
+    leadership.is_me && leadership.ready
+}
+
+/// Makes one change; says if there was one to make.
+async fn membership_step(core: &Core) -> Result<bool, crate::consensus::ConsensusError> {
+    if core.consensus.is_change_unfinished() {
+        core.consensus.resume_change().await?;
+        return Ok(true);
+    }
+    let roster: std::collections::BTreeSet<MemberId> =
+        core.agreed.read(|state| state.members().map(|(id, _)| id).collect());
+    if roster.is_empty() {
+        return Ok(false);
+    }
+    let voters = core.consensus.voters();
+    let learners = core.consensus.learners();
+    if let Some(gone) = voters.iter().chain(&learners).find(|m| !roster.contains(m)) {
+        warn!(member = %gone, "removing a member from the group's consensus");
+        core.links.forget(*gone);
+        core.consensus.remove(*gone).await?;
+        return Ok(true);
+    }
+    if let Some(new) = roster.iter().find(|m| !voters.contains(m) && !learners.contains(m)) {
+        info!(member = %new, "adding a member to the group's consensus");
+        core.consensus.add_learner(*new).await?;
+        return Ok(true);
+    }
+    let heard = |m: &MemberId| {
+        let watch = core.watch.lock();
+        watch
+            .heard
+            .get(m)
+            .is_some_and(|h| core.clock.now().saturating_duration_since(h.at) < limits::MEMBER_DEAD)
+    };
+    if voters.len() < limits::VOTERS_MAX
+        && let Some(learner) = learners.iter().find(|m| heard(m))
+    {
+        info!(member = %learner, "promoting a member to a voter");
+        core.consensus.promote(*learner).await?;
+        return Ok(true);
+    }
+    Ok(false)
+}
+
+/// Confirms, once after a start, that this member's state is the group's.
+async fn confirm_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
+    while !*stop.borrow() {
+        if core.barrier().await.is_ok() {
+            info!(member = %core.me, "the group has confirmed this member's state");
+            core.confirmed.send_replace(true);
+            return;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(limits::RETRY_PAUSE) => {}
+            _ = stop.changed() => {}
+        }
+    }
+}
+
+/// Carries the latest report to the primary.
+async fn report_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
+    let mut outbox = core.outbox.subscribe();
+    let mut leadership = core.consensus.leadership();
+    while !*stop.borrow() {
+        tokio::select! {
+            Ok(()) = outbox.changed() => {}
+            Ok(()) = leadership.changed() => {}
+            _ = stop.changed() => return,
+        }
+        let Some(report) = outbox.borrow_and_update().clone() else { continue };
+        let leader = leadership.borrow_and_update().leader;
+        match leader {
+            Some(leader) if leader == core.me => core.hear(core.me, report),
+            Some(leader) => {
+                let request = Request::Member(MemberRequest::Report(report));
+                match core.links.call(leader, Lane::Calls, request, limits::ATTEMPT).await {
+                    Ok(Response::Member(MemberAnswer::Noted)) => {}
+                    Ok(_) | Err(_) => {
+                        debug!(%leader, "a report did not reach the primary; the next one will")
+                    }
+                }
+            }
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Lists and looks up objects. Absence is answered only behind a read barrier.
+
+use super::{Core, consensus_failure, not_found};
+use crate::domain::{AttributeRecord, AttributeType, AttributeValue, ContentKey, LogIndex, ObjectId};
+use crate::envelope;
+use crate::limits;
+use crate::state::Phase;
+use crate::wire::{Answer, Failure, FailureKind, MemberAnswer, MemberRequest, ObjectRow};
+
+impl Core {
+    /// Waits until this member shows everything that was answered before now.
+    pub(super) async fn barrier(&self) -> Result<LogIndex, Failure> {
+        let leadership = *self.consensus.leadership().borrow();
+        let index = match leadership.leader {
+            Some(leader) if leader == self.me => {
+                self.consensus.barrier().await.map_err(|e| consensus_failure(&e))?
+            }
+            Some(leader) => {
+                match self.call_member(leader, MemberRequest::ReadIndex, limits::ATTEMPT).await? {
+                    MemberAnswer::ReadIndex(index) => index,
+                    _ => {
+                        return Err(Failure::new(
+                            FailureKind::Internal,
+                            "the primary answered another question",
+                        ));
+                    }
+                }
+            }
+            None => return Err(Failure::new(FailureKind::NoQuorum, "the group has no primary now")),
+        };
+        self.wait_applied(index, limits::ATTEMPT).await?;
+        let mut scanned = self.progress.scanned();
+        let shown = tokio::time::timeout(limits::OVERALL, scanned.wait_for(|at| *at >= index)).await;
+        match shown {
+            Ok(Ok(_)) => Ok(index),
+            _ => Err(Failure::new(FailureKind::Busy, format!("{} is still catching up: try again", self.me))),
+        }
+    }
+
+    /// The barrier, tried again while the primary moves.
+    pub(super) async fn patient_barrier(&self) -> Result<LogIndex, Failure> {
+        let deadline = self.clock.now() + limits::OVERALL;
+        loop {
+            match self.barrier().await {
+                Err(failure)
+                    if failure.remedy() != crate::wire::Remedy::GiveUp && self.clock.now() < deadline =>
+                {
+                    tokio::time::sleep(limits::RETRY_PAUSE).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    pub(super) async fn list(
+        &self,
+        label: Option<String>,
+        after: Option<ObjectId>,
+    ) -> Result<Answer, Failure> {
+        self.patient_barrier().await?;
+        let found = self.catalogue.find(label.as_deref(), after, limits::ROWS_MAX + 1);
+        let more = found.len() > limits::ROWS_MAX;
+        let rows = self.agreed.read(|state| {
+            found
+                .into_iter()
+                .take(limits::ROWS_MAX)
+                .filter(|(id, _)| state.object(*id).is_some_and(|o| o.phase == Phase::Settled))
+                .map(|(object, entry)| ObjectRow {
+                    object,
+                    class: entry.class,
+                    algorithm: entry.algorithm,
+                    attributes: [
+                        (AttributeType::LABEL, AttributeValue::Bytes(entry.label.into_bytes())),
+                        (AttributeType::ID, AttributeValue::Bytes(entry.id)),
+                    ]
+                    .into(),
+                })
+                .collect()
+        });
+        Ok(Answer::Objects { rows, more })
+    }
+
+    pub(super) async fn show(&self, object: ObjectId) -> Result<Answer, Failure> {
+        if self.settled(object).is_none() {
+            self.patient_barrier().await?;
+        }
+        Ok(Answer::Objects { rows: vec![self.row(object)?], more: false })
+    }
+
+    /// A settled object's content name.
+    pub(super) fn settled(&self, object: ObjectId) -> Option<ContentKey> {
+        self.agreed.read(|state| {
+            state.object(object).filter(|row| row.phase == Phase::Settled).map(|row| row.content)
+        })
+    }
+
+    /// A settled object with every attribute that may be read.
+    pub(super) fn row(&self, object: ObjectId) -> Result<ObjectRow, Failure> {
+        let name = self.settled(object).ok_or_else(|| not_found(object))?;
+        let record = self.record(name)?;
+        let mut attributes = record.attributes.clone();
+        if record.flag(AttributeType::SENSITIVE) {
+            attributes.remove(&AttributeType::VALUE);
+        }
+        Ok(ObjectRow { object, class: record.class, algorithm: record.algorithm, attributes })
+    }
+
+    /// Opens an object's record.
+    pub(super) fn record(&self, name: ContentKey) -> Result<AttributeRecord, Failure> {
+        let internal = |e: String| Failure::new(FailureKind::Internal, e);
+        let envelope = self
+            .agreed
+            .content(name)
+            .map_err(|e| internal(format!("the store cannot read object {name}: {e}")))?
+            .ok_or_else(|| internal(format!("the store lacks the content of object {name}")))?;
+        let key = self
+            .keys
+            .get(name.generation)
+            .ok_or_else(|| internal(format!("{} has no envelope key of {}", self.me, name.generation)))?;
+        let content =
+            envelope::open(key, self.group, name, &envelope).map_err(|e| internal(e.to_string()))?;
+        Ok(content.record)
+    }
+}

@@ -1,0 +1,414 @@
+//! What the primary proposes so that every pending object and unfinished removal comes to its end, and so that the
+//! in-sync set tells the truth. Pure: state, reports and the time in, commands out.
+
+use crate::domain::{LogIndex, MemberId, ObjectId, RequestId};
+use crate::limits;
+use crate::state::{
+    Command, LeaveReason, Member, Object, PartialKeys, Phase, Refusal, Settlement, Standing, State, Verdict,
+};
+use crate::wire::{ObjectStatus, Report, TokenHealth};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+/// What the primary last heard of one member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// When.
+    pub at: Instant,
+    /// What its reconciler has reached.
+    pub reached: LogIndex,
+    /// Objects that wait for a settlement.
+    pub objects: BTreeMap<ObjectId, ObjectStatus>,
+    /// Its token.
+    pub token: TokenHealth,
+}
+
+impl Heard {
+    /// A report, heard at this moment.
+    pub fn new(report: Report, at: Instant) -> Self {
+        let objects = report.objects.into_iter().map(|row| (row.object, row.status)).collect();
+        Self { at, reached: report.reached, objects, token: report.token }
+    }
+}
+
+/// What the primary knows besides the agreed state.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    /// The last report of each member.
+    pub heard: BTreeMap<MemberId, Heard>,
+    /// Since when each unsettled request has been waiting here.
+    pub waiting: BTreeMap<RequestId, Instant>,
+    /// Since when this member has been primary: silence before it does not count.
+    pub since: Option<Instant>,
+}
+
+impl Watch {
+    /// Notes which requests wait, and since when.
+    pub fn note_waiting(&mut self, state: &State, now: Instant) {
+        let unsettled: BTreeSet<RequestId> = state.unsettled().collect();
+        self.waiting.retain(|request, _| unsettled.contains(request));
+        for request in unsettled {
+            self.waiting.entry(request).or_insert(now);
+        }
+        self.heard.retain(|member, _| state.member(*member).is_some());
+    }
+}
+
+/// The commands to propose now.
+pub fn decide(state: &State, watch: &Watch, now: Instant) -> Vec<Command> {
+    let mut commands: Vec<Command> =
+        state.members().filter_map(|(id, member)| standing(state, watch, now, id, member)).collect();
+    let settlements: Vec<Settlement> = state
+        .unsettled()
+        .filter_map(|request| settle(state, watch, request))
+        .take(limits::SETTLEMENTS_PER_ENTRY_MAX)
+        .collect();
+    if !settlements.is_empty() {
+        commands.push(Command::Settle { settlements });
+    }
+    commands
+}
+
+fn standing(state: &State, watch: &Watch, now: Instant, id: MemberId, member: &Member) -> Option<Command> {
+    let heard = watch.heard.get(&id);
+    match &member.standing {
+        Standing::OutOfSync(_) => {
+            let heard = heard.filter(|h| fresh(h, now) && h.token == TokenHealth::Healthy)?;
+            let lag = state.applied().0.saturating_sub(heard.reached.0);
+            (lag <= limits::ENTER_LAG_ENTRIES).then_some(Command::EnterInSync { member: id })
+        }
+        Standing::Entering(entered) => match leave_reason(state, watch, now, id) {
+            Some(reason) => Some(Command::LeaveInSync { member: id, reason }),
+            None => heard
+                .filter(|h| h.reached >= *entered)
+                .map(|h| Command::ReachInSync { member: id, reached: h.reached }),
+        },
+        Standing::InSync => {
+            let last = state.in_sync().len() == 1;
+            let reason = leave_reason(state, watch, now, id).filter(|_| !last)?;
+            Some(Command::LeaveInSync { member: id, reason })
+        }
+    }
+}
+
+fn fresh(heard: &Heard, now: Instant) -> bool {
+    now.saturating_duration_since(heard.at) < limits::MEMBER_DEAD
+}
+
+fn leave_reason(state: &State, watch: &Watch, now: Instant, id: MemberId) -> Option<LeaveReason> {
+    let heard = watch.heard.get(&id);
+    if let Some(TokenHealth::Failed(why)) = heard.map(|h| &h.token) {
+        return Some(LeaveReason::TokenFailed(short(why)));
+    }
+    let last = heard.map(|h| h.at).into_iter().chain(watch.since).max()?;
+    if now.saturating_duration_since(last) >= limits::MEMBER_DEAD {
+        return Some(LeaveReason::Unreachable);
+    }
+    // Heard, but some object has been waiting for it beyond the import deadline.
+    state.unsettled_objects().find_map(|(object, row)| {
+        let request = waiting_request(row)?;
+        let since = watch.waiting.get(&request)?;
+        if now.saturating_duration_since(*since) < limits::IMPORT || !owes(row, id) {
+            return None;
+        }
+        match heard.and_then(|h| h.objects.get(&object)) {
+            Some(ObjectStatus::Failing(why)) => Some(LeaveReason::TokenFailed(short(why))),
+            Some(_) => None,
+            None => Some(LeaveReason::Unreachable),
+        }
+    })
+}
+
+fn waiting_request(row: &Object) -> Option<RequestId> {
+    match row.phase {
+        Phase::Pending(request) | Phase::Removing(request) => Some(request),
+        Phase::Settled => None,
+    }
+}
+
+fn owes(row: &Object, member: MemberId) -> bool {
+    !row.excluded.contains_key(&member)
+}
+
+/// How a request ends now, if it does.
+fn settle(state: &State, watch: &Watch, request: RequestId) -> Option<Settlement> {
+    let rows: Vec<(ObjectId, &Object)> = state.objects_of(request).collect();
+    let allow = state.options().partial_keys == PartialKeys::Allow;
+    let mut holders = BTreeSet::new();
+    let mut excluded = BTreeMap::new();
+    for member in state.required() {
+        match member_verdict(watch, member, &rows) {
+            MemberVerdict::Done => {
+                holders.insert(member);
+            }
+            MemberVerdict::Refused(refusal) if allow => {
+                excluded.insert(member, refusal);
+            }
+            MemberVerdict::Refused(refusal) => {
+                return Some(Settlement { request, verdict: Verdict::Aborted(refusal) });
+            }
+            MemberVerdict::Waiting => return None,
+        }
+    }
+    if holders.is_empty() {
+        let refusal = excluded.into_values().next()?;
+        return Some(Settlement { request, verdict: Verdict::Aborted(refusal) });
+    }
+    Some(Settlement { request, verdict: Verdict::Done { holders, excluded } })
+}
+
+enum MemberVerdict {
+    Done,
+    Refused(Refusal),
+    Waiting,
+}
+
+fn member_verdict(watch: &Watch, member: MemberId, rows: &[(ObjectId, &Object)]) -> MemberVerdict {
+    let Some(heard) = watch.heard.get(&member) else { return MemberVerdict::Waiting };
+    for (id, row) in rows {
+        if row.excluded.contains_key(&member) {
+            continue;
+        }
+        match (&row.phase, heard.objects.get(id)) {
+            (Phase::Pending(_), Some(ObjectStatus::Held))
+            | (Phase::Removing(_), Some(ObjectStatus::Dropped)) => {}
+            (Phase::Pending(_), Some(ObjectStatus::Refused(why))) => {
+                return MemberVerdict::Refused(Refusal { member, reason: short(why) });
+            }
+            _ => return MemberVerdict::Waiting,
+        }
+    }
+    MemberVerdict::Done
+}
+
+/// A reason that fits into the log.
+pub fn short(text: &str) -> String {
+    let mut end = text.len().min(limits::TEXT_MAX_BYTES);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::UnixMillis;
+    use crate::domain::{
+        ClientId, ContentKey, Envelope, Fingerprint, Generation, GroupId, Lineage, MemberCard, Profile,
+        Residency, TokenIdentity, Version,
+    };
+    use crate::state::command::RequestContext;
+    use crate::state::{
+        Authority, Bootstrap, GroupOption, InviteId, NewObject, Options, Outcome, RequestState, Smk,
+    };
+    use crate::wire::ObjectReport;
+    use std::time::Duration;
+
+    /// A group of three, the first two in sync, as a primary sees it.
+    struct Story {
+        state: State,
+        watch: Watch,
+        now: Instant,
+    }
+
+    fn card(name: &str) -> MemberCard {
+        MemberCard {
+            name: name.into(),
+            address: format!("{name}:1"),
+            tls: Fingerprint([name.len() as u8; 32]),
+            transport_key: vec![1],
+            profile: Profile {
+                identity: TokenIdentity::default(),
+                wraps: [crate::domain::WrapAlgorithm::Rfc5649].into(),
+                carries: [].into(),
+                exact_lengths: true,
+                unwrap_template: true,
+                residency: Residency::Session,
+            },
+        }
+    }
+
+    fn envelope() -> Envelope {
+        Envelope { nonce: [0; 12], sealed: vec![0; 32] }
+    }
+
+    fn request(sequence: u64) -> RequestId {
+        RequestId { client: ClientId { born: LogIndex(0), nonce: 1 }, sequence }
+    }
+
+    impl Story {
+        fn begin() -> Self {
+            #[expect(clippy::disallowed_methods, reason = "a test's beginning of time")]
+            let now = Instant::now();
+            let mut story =
+                Self { state: State::default(), watch: Watch { since: Some(now), ..Watch::default() }, now };
+            story.apply(Command::Bootstrap(Box::new(Bootstrap {
+                group: GroupId([1; 8]),
+                lineage: Lineage(1),
+                label: "g".into(),
+                card: card("a"),
+                smk: Smk { generation: Generation(1), self_blob: vec![0; 40], recovery: None },
+                authority: Authority { certificate: vec![1], sealed_key: envelope() },
+                options: Options::default(),
+            })));
+            for (id, name) in [(1, "bb"), (2, "ccc")] {
+                let (invite, at) = (InviteId([id; 8]), UnixMillis(1));
+                story.apply(Command::Invite { id: invite, secret_hash: [0; 32], at, expires: UnixMillis(9) });
+                story.apply(Command::Admit { invite, at, card: Box::new(card(name)) });
+            }
+            story.enter(2);
+            story.apply(Command::ReserveIds { member: MemberId(1), count: 100 });
+            story
+        }
+
+        fn apply(&mut self, command: Command) -> Outcome {
+            let index = LogIndex(self.state.applied().0 + 1);
+            self.state.apply(index, command).outcome
+        }
+
+        /// Takes a member through the two steps into the in-sync set.
+        fn enter(&mut self, member: u64) {
+            self.hear(member, &[], TokenHealth::Healthy);
+            let enter = Command::EnterInSync { member: MemberId(member) };
+            assert!(self.decide().contains(&enter));
+            self.apply(enter);
+            self.hear(member, &[], TokenHealth::Healthy);
+            let reached = self.state.applied();
+            let reach = Command::ReachInSync { member: MemberId(member), reached };
+            assert!(self.decide().contains(&reach));
+            self.apply(reach);
+            assert!(self.state.in_sync().contains(&MemberId(member)));
+        }
+
+        fn put(&mut self, sequence: u64, object: u64) {
+            let request = RequestContext { id: request(sequence), watermark: 0, parameters: [0; 16] };
+            let content =
+                ContentKey { object: ObjectId(object), version: Version(1), generation: Generation(1) };
+            let new = NewObject {
+                content,
+                class: crate::domain::ObjectClass::SecretKey,
+                envelope: envelope(),
+                excluded: BTreeMap::new(),
+            };
+            let outcome = self.apply(Command::Put { request, objects: vec![new] });
+            assert!(matches!(outcome, Outcome::Request(RequestState::Creating(_))), "{outcome:?}");
+            self.watch.note_waiting(&self.state, self.now);
+        }
+
+        fn hear(&mut self, member: u64, objects: &[(u64, ObjectStatus)], token: TokenHealth) {
+            let objects = objects
+                .iter()
+                .map(|(id, status)| ObjectReport {
+                    object: ObjectId(*id),
+                    version: Version(1),
+                    status: status.clone(),
+                })
+                .collect();
+            let report = Report { reached: self.state.applied(), objects, token };
+            self.watch.heard.insert(MemberId(member), Heard::new(report, self.now));
+        }
+
+        fn held(&mut self, member: u64, object: u64) {
+            self.hear(member, &[(object, ObjectStatus::Held)], TokenHealth::Healthy);
+        }
+
+        fn pass(&mut self, time: Duration) {
+            self.now += time;
+        }
+
+        fn decide(&self) -> Vec<Command> {
+            decide(&self.state, &self.watch, self.now)
+        }
+
+        fn verdicts(&self) -> Vec<Verdict> {
+            self.decide()
+                .into_iter()
+                .filter_map(|command| match command {
+                    Command::Settle { settlements } => Some(settlements.into_iter().map(|s| s.verdict)),
+                    _ => None,
+                })
+                .flatten()
+                .collect()
+        }
+    }
+
+    #[test]
+    fn a_create_is_done_when_every_in_sync_member_holds_it() {
+        let mut story = Story::begin();
+        story.put(1, 1);
+        story.held(1, 1);
+        assert_eq!(story.verdicts(), []);
+        story.held(2, 1);
+        let holders = [MemberId(1), MemberId(2)].into();
+        assert_eq!(story.verdicts(), [Verdict::Done { holders, excluded: BTreeMap::new() }]);
+    }
+
+    #[test]
+    fn a_healthy_tokens_refusal_aborts_unless_partial_keys_are_allowed() {
+        let mut story = Story::begin();
+        story.put(1, 1);
+        story.held(1, 1);
+        story.hear(2, &[(1, ObjectStatus::Refused("full".into()))], TokenHealth::Healthy);
+        let refusal = Refusal { member: MemberId(2), reason: "full".into() };
+        assert_eq!(story.verdicts(), [Verdict::Aborted(refusal.clone())]);
+        story.apply(Command::SetOption(GroupOption::PartialKeys(PartialKeys::Allow)));
+        let (holders, excluded) = ([MemberId(1)].into(), [(MemberId(2), refusal)].into());
+        assert_eq!(story.verdicts(), [Verdict::Done { holders, excluded }]);
+    }
+
+    #[test]
+    fn a_silent_member_leaves_and_the_create_goes_on() {
+        let mut story = Story::begin();
+        story.put(1, 1);
+        story.pass(limits::MEMBER_DEAD);
+        story.held(1, 1);
+        let leave = Command::LeaveInSync { member: MemberId(2), reason: LeaveReason::Unreachable };
+        assert_eq!(story.decide(), std::slice::from_ref(&leave));
+        story.apply(leave);
+        assert_eq!(story.verdicts().len(), 1);
+    }
+
+    #[test]
+    fn a_failed_token_leaves_but_never_the_last() {
+        let mut story = Story::begin();
+        story.hear(1, &[], TokenHealth::Failed("gone".into()));
+        story.hear(2, &[], TokenHealth::Failed("gone".into()));
+        for command in story.decide() {
+            story.apply(command);
+        }
+        assert_eq!(story.state.in_sync().len(), 1);
+        assert_eq!(story.decide(), []);
+    }
+
+    #[test]
+    fn silence_before_this_primary_does_not_count() {
+        let mut story = Story::begin();
+        story.watch.heard.clear();
+        story.pass(limits::MEMBER_DEAD * 10);
+        story.watch.since = Some(story.now);
+        assert_eq!(story.decide(), []);
+    }
+
+    #[test]
+    fn a_deletion_is_done_when_every_in_sync_member_dropped_it() {
+        let mut story = Story::begin();
+        story.put(1, 1);
+        story.held(1, 1);
+        story.held(2, 1);
+        for command in story.decide() {
+            story.apply(command);
+        }
+        let request = RequestContext { id: request(2), watermark: 0, parameters: [1; 16] };
+        story.apply(Command::Remove { request, objects: vec![ObjectId(1)] });
+        story.hear(1, &[(1, ObjectStatus::Dropped)], TokenHealth::Healthy);
+        story.hear(2, &[], TokenHealth::Healthy);
+        assert_eq!(story.verdicts(), []);
+        story.hear(2, &[(1, ObjectStatus::Dropped)], TokenHealth::Healthy);
+        assert_eq!(story.verdicts().len(), 1);
+        for command in story.decide() {
+            story.apply(command);
+        }
+        assert!(story.state.object(ObjectId(1)).is_none());
+    }
+}
