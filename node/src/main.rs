@@ -1,2 +1,5 @@
-//! Stub.
-fn main() {}
+//! The `keyraft` binary.
+
+fn main() -> std::process::ExitCode {
+    keyraft_node::run::main()
+}

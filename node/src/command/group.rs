@@ -1,0 +1,162 @@
+//! Commands about the group and its members.
+
+use super::done;
+use crate::caller::{Ask, Caller, status, unexpected};
+use crate::cli::{Command, Member, Options};
+use crate::exit::Problem;
+use crate::output::{self, View};
+use keyraft_engine::domain::{LogIndex, ObjectId};
+use keyraft_engine::state::{GroupOption, IsolatedService, PartialKeys};
+use keyraft_engine::wire::{Answer, ClientRequest, CoverageRow};
+use serde_json::json;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+pub(super) async fn run(
+    ask: &dyn Ask,
+    limit: Duration,
+    command: &Command,
+    json: bool,
+) -> Result<View, Problem> {
+    let caller = Caller::born(ask, limit, LogIndex(0))?;
+    match command {
+        Command::Status => Ok(output::status(&status(ask, limit).await?)),
+        Command::Invite { life } => {
+            match caller.read(|| ClientRequest::Invite { life_seconds: *life }).await? {
+                Answer::Invitation(text) => Ok(View::line(text.clone(), json!({"invitation": text}))),
+                other => Err(unexpected(&other)),
+            }
+        }
+        Command::Check => match caller.read(|| ClientRequest::Check).await? {
+            Answer::Findings(lines) if lines.is_empty() => Ok(output::findings(&lines)),
+            Answer::Findings(lines) => {
+                super::print(&output::findings(&lines), json)?;
+                Err(super::found(&lines))
+            }
+            other => Err(unexpected(&other)),
+        },
+        Command::Synchronize => {
+            let spinner = spinner("comparing agreed with held on every member", json);
+            let answer = caller.read(|| ClientRequest::Synchronize).await;
+            spinner.finish_and_clear();
+            match answer? {
+                Answer::Done => Ok(View::done("every member was compared")),
+                Answer::Coverage { rows, .. } => Ok(output::coverage(&rows)),
+                other => Err(unexpected(&other)),
+            }
+        }
+        Command::Coverage => Ok(output::coverage(&coverage(ask, limit, json).await?)),
+        Command::StepDown { to } => {
+            done(&caller, || ClientRequest::StepDown { to: *to }).await?;
+            let primary = status(ask, limit).await?.primary.map(|m| m.to_string());
+            let text =
+                primary.as_ref().map_or("handed over".into(), |m| format!("handed over: the primary is {m}"));
+            Ok(View::line(text, json!({"done": true, "primary": primary})))
+        }
+        Command::Recover => {
+            done(&caller, || ClientRequest::Recover).await?;
+            Ok(View::done("the token is taken back into use; 'keyraft coverage' shows how far it is"))
+        }
+        // `run` of the crate's root keeps every other command to itself.
+        other => Err(Problem::usage(format!("{other:?} needs no running member"), "")),
+    }
+}
+
+/// Progress on a terminal; nothing elsewhere.
+fn spinner(text: &str, json: bool) -> indicatif::ProgressBar {
+    if json || !std::io::stderr().is_terminal() {
+        return indicatif::ProgressBar::hidden();
+    }
+    let spinner = indicatif::ProgressBar::new_spinner().with_message(text.to_string());
+    spinner.enable_steady_tick(Duration::from_millis(100));
+    spinner
+}
+
+/// All rows of coverage, page by page.
+pub(crate) async fn coverage(
+    ask: &dyn Ask,
+    limit: Duration,
+    json: bool,
+) -> Result<Vec<CoverageRow>, Problem> {
+    let total = status(ask, limit).await?.objects;
+    let progress = spinner("asking every member", json);
+    let mut all: Vec<CoverageRow> = Vec::new();
+    loop {
+        let after: Option<ObjectId> = all.last().map(|row| row.object);
+        match crate::caller::repeat(ask, limit, || ClientRequest::Coverage { after }).await? {
+            Answer::Coverage { rows, more } => {
+                let end = rows.is_empty() || !more;
+                all.extend(rows);
+                progress.set_message(format!("{} of {total} objects", all.len()));
+                if end {
+                    progress.finish_and_clear();
+                    return Ok(all);
+                }
+            }
+            other => return Err(unexpected(&other)),
+        }
+    }
+}
+
+pub(super) async fn member(ask: &dyn Ask, limit: Duration, command: &Member) -> Result<View, Problem> {
+    match command {
+        Member::List => Ok(output::members(&status(ask, limit).await?)),
+        Member::Remove { member } => {
+            let caller = Caller::born(ask, limit, LogIndex(0))?;
+            done(&caller, || ClientRequest::RemoveMember(*member)).await?;
+            Ok(View::done(format!("{member} is removed for good")))
+        }
+    }
+}
+
+pub(super) async fn option(ask: &dyn Ask, limit: Duration, command: &Options) -> Result<View, Problem> {
+    match command {
+        Options::Show => Ok(output::options(&status(ask, limit).await?)),
+        Options::Set { name, value } => {
+            let option = parse_option(name, value)?;
+            let caller = Caller::born(ask, limit, LogIndex(0))?;
+            done(&caller, || ClientRequest::SetOption(option)).await?;
+            Ok(View::done(format!("{name} is {value}")))
+        }
+    }
+}
+
+fn parse_option(name: &str, value: &str) -> Result<GroupOption, Problem> {
+    let wrong =
+        |values: &str| Problem::usage(format!("{name} cannot be '{value}'"), format!("give {values}"));
+    match (name, value) {
+        ("partial_keys", "refuse") => Ok(GroupOption::PartialKeys(PartialKeys::Refuse)),
+        ("partial_keys", "allow") => Ok(GroupOption::PartialKeys(PartialKeys::Allow)),
+        ("partial_keys", _) => Err(wrong("refuse or allow")),
+        ("allow_inmemory_import", flag) => {
+            flag.parse().map(GroupOption::AllowInmemoryImport).map_err(|_| wrong("true or false"))
+        }
+        ("isolated_service", "serve") => Ok(GroupOption::IsolatedService(IsolatedService::Serve)),
+        ("isolated_service", "fence") => Ok(GroupOption::IsolatedService(IsolatedService::Fence)),
+        ("isolated_service", _) => Err(wrong("serve or fence")),
+        _ => Err(Problem::usage(
+            format!("there is no option '{name}'"),
+            "there are partial_keys, allow_inmemory_import and isolated_service",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_by_name() {
+        assert_eq!(parse_option("partial_keys", "allow"), Ok(GroupOption::PartialKeys(PartialKeys::Allow)));
+        assert_eq!(parse_option("allow_inmemory_import", "true"), Ok(GroupOption::AllowInmemoryImport(true)));
+        for (name, value, remedy) in [
+            ("partial_keys", "maybe", "refuse or allow"),
+            ("allow_inmemory_import", "1", "true or false"),
+            ("isolated_service", "x", "serve or fence"),
+            ("x", "y", "partial_keys"),
+        ] {
+            let problem = parse_option(name, value).expect_err(name);
+            assert!(problem.remedy.contains(remedy), "{problem}");
+        }
+    }
+}

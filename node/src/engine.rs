@@ -1,0 +1,234 @@
+//! The one file that touches the engine's assembly, its local client, and the storage.
+
+use crate::caller::{Ask, nobody};
+use crate::config::Config;
+use crate::exit::{Exit, Problem};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use keyraft_engine::assembly::{self, Engine, HomeError, InitGroup, MemberConfig, StartError, home};
+use keyraft_engine::cloning::Domain;
+use keyraft_engine::consensus::Timings;
+use keyraft_engine::domain::{GroupId, MemberId};
+use keyraft_engine::state::Options;
+use keyraft_engine::token::{self, ModuleSource, Pin, SlotChoice, TokenConfig};
+use keyraft_engine::transport::Client;
+use keyraft_engine::wire::{Answer, ClientRequest, Failure};
+use keyraft_storage::{Storage, StorageError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+use zeroize::Zeroizing;
+
+pub use keyraft_engine::assembly::Findings;
+pub use keyraft_engine::cloning::Invitation;
+
+/// The member at a Unix socket. A lost connection is made anew by the next attempt.
+pub struct Socket {
+    path: PathBuf,
+    client: Mutex<Option<Arc<Client>>>,
+}
+
+impl Socket {
+    /// A socket that is not connected yet.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, client: Mutex::new(None) }
+    }
+
+    /// Connects; a problem if nobody is there.
+    pub async fn greet(&self) -> Result<(), Problem> {
+        self.client().await.map(|_| ()).map_err(|failure| nobody(&self.path, &failure.message).into())
+    }
+
+    async fn client(&self) -> Result<Arc<Client>, Failure> {
+        let mut slot = self.client.lock().await;
+        if let Some(client) = &*slot {
+            return Ok(client.clone());
+        }
+        let client = Arc::new(Client::connect_unix(&self.path).await?);
+        *slot = Some(client.clone());
+        Ok(client)
+    }
+}
+
+impl Ask for Socket {
+    fn ask(&self, request: ClientRequest, limit: Duration) -> BoxFuture<'_, Result<Answer, Failure>> {
+        async move {
+            let client = self.client().await?;
+            let answer = client.call(request, limit).await;
+            if client.is_closed() {
+                self.client.lock().await.take_if(|kept| Arc::ptr_eq(kept, &client));
+            }
+            answer
+        }
+        .boxed()
+    }
+}
+
+/// A member that has begun to exist, or to exist again.
+pub struct Begun {
+    /// Its group.
+    pub group: GroupId,
+    /// Itself.
+    pub member: MemberId,
+    /// True if an offline recovery key can open the group's keys.
+    pub recoverable: bool,
+}
+
+/// Refuses a data folder in which a member lives.
+pub fn refuse_occupied(config: &Config) -> Result<(), Problem> {
+    home::refuse_occupied(&config.data).map_err(home_problem)
+}
+
+/// Makes the configured token, with the configured PIN as its user's.
+pub fn create_token(config: &Config, so_pin: &str) -> Result<(), Problem> {
+    let so_pin = Pin::new(so_pin.to_string());
+    let label = config.token.label.clone().unwrap_or_else(|| config.name.chars().take(32).collect());
+    home::prepare(&config.data).map_err(home_problem)?;
+    token::initialize(&module(config), &label, &so_pin, &pin(config)?).map_err(|e| start_problem(e.into()))
+}
+
+/// Begins a group.
+pub async fn init(config: &Config, label: &str, recovery_key: Option<Vec<u8>>) -> Result<Begun, Problem> {
+    let member = member_config(config)?;
+    home::prepare(&config.data).map_err(home_problem)?;
+    let storage = open_storage(config)?;
+    let group = InitGroup { label: label.to_string(), recovery_key, options: Options::default() };
+    let report = assembly::init(&member, group, storage.log, storage.store).await.map_err(start_problem)?;
+    Ok(Begun { group: report.group, member: report.member, recoverable: report.recoverable })
+}
+
+/// Reads an invitation from a file, or from standard input if the path is `-`.
+pub fn read_invitation(path: &Path) -> Result<Invitation, Problem> {
+    let text = if path.as_os_str() == "-" {
+        std::io::read_to_string(std::io::stdin().lock())
+    } else {
+        std::fs::read_to_string(path)
+    };
+    let text = text.map(Zeroizing::new).map_err(|e| {
+        Problem::usage(
+            format!("cannot read the invitation {}: {e}", path.display()),
+            "make one with 'keyraft invite'",
+        )
+    })?;
+    Invitation::parse(&text).map_err(|e| Problem::usage(e, "make a new one with 'keyraft invite'"))
+}
+
+/// Joins a group.
+pub async fn join(config: &Config, invitation: Invitation) -> Result<Begun, Problem> {
+    let report = assembly::join(&member_config(config)?, invitation).await.map_err(start_problem)?;
+    Ok(Begun { group: report.group, member: report.member, recoverable: true })
+}
+
+/// Gives a member with a new token the group's keys again.
+pub async fn recover(config: &Config) -> Result<Begun, Problem> {
+    let report = assembly::recover(&member_config(config)?).await.map_err(start_problem)?;
+    Ok(Begun { group: report.group, member: report.member, recoverable: true })
+}
+
+/// Examines a member that is not running.
+pub async fn check(config: &Config) -> Result<Findings, Problem> {
+    Ok(assembly::check(&member_config(config)?).await)
+}
+
+/// A member running in this process.
+pub struct Running(Engine);
+
+impl Running {
+    /// Starts the configured member.
+    pub async fn start(config: &Config) -> Result<Self, Problem> {
+        let member = member_config(config)?;
+        let storage = open_storage(config)?;
+        Engine::start(member, storage.log, storage.store).await.map(Self).map_err(start_problem)
+    }
+
+    /// Its id.
+    pub fn member(&self) -> MemberId {
+        self.0.member()
+    }
+
+    /// Resolves, with the reason, when the member cannot go on.
+    pub async fn failed(&self) -> String {
+        self.0.failed().await
+    }
+
+    /// Stops in order.
+    pub async fn stop(self) {
+        self.0.stop().await;
+    }
+}
+
+fn module(config: &Config) -> ModuleSource {
+    match &config.token.module {
+        Some(path) => ModuleSource::Library { path: path.clone() },
+        None => ModuleSource::Embedded { folder: config.data.join("token") },
+    }
+}
+
+fn pin(config: &Config) -> Result<Pin, Problem> {
+    Ok(Pin::new(config.token.pin.read("token.pin")?.to_string()))
+}
+
+fn member_config(config: &Config) -> Result<MemberConfig, Problem> {
+    let slot = match (&config.token.label, &config.token.serial) {
+        (_, Some(serial)) => SlotChoice::Serial(serial.clone()),
+        (Some(label), None) if config.token.module.is_some() => SlotChoice::Label(label.clone()),
+        _ => SlotChoice::Only,
+    };
+    let secret = Zeroizing::new(config.domain_secret.read("domain.secret")?.as_bytes().to_vec());
+    let domain = Domain::new(config.domain.clone(), secret)
+        .map_err(|e| Problem::new(Exit::Config, format!("{}: {e}", config.path.display()), ""))?;
+    Ok(MemberConfig {
+        folder: config.data.clone(),
+        name: config.name.clone(),
+        listen: config.listen,
+        advertise: config.advertise.clone(),
+        socket: config.socket.clone(),
+        socket_users: config.socket_users.clone(),
+        token: TokenConfig {
+            source: module(config),
+            slot,
+            pin: pin(config)?,
+            residency: config.token.residency,
+        },
+        domain,
+        timings: Timings {
+            heartbeat: config.timings.heartbeat,
+            election_min: config.timings.election_min,
+            election_max: config.timings.election_max,
+        },
+    })
+}
+
+fn open_storage(config: &Config) -> Result<Storage, Problem> {
+    Storage::open(&config.data).map_err(|e| {
+        let exit = if matches!(e, StorageError::InUse { .. }) { Exit::Refused } else { Exit::Unexpected };
+        Problem::new(exit, e, "")
+    })
+}
+
+fn home_problem(error: HomeError) -> Problem {
+    let exit = match error {
+        HomeError::Empty(_) | HomeError::Occupied(_) | HomeError::Open { .. } => Exit::Refused,
+        HomeError::Damaged { .. } | HomeError::Io { .. } => Exit::Unexpected,
+    };
+    Problem::new(exit, error, "")
+}
+
+fn start_problem(error: StartError) -> Problem {
+    let exit = match error {
+        StartError::Home(error) => return home_problem(error),
+        StartError::Group(failure) => return failure.into(),
+        StartError::Token(_)
+        | StartError::SmkAbsent { .. }
+        | StartError::SmkForeign { .. }
+        | StartError::Locked(_) => Exit::Token,
+        StartError::Handshake(_) => Exit::Refused,
+        StartError::NobodyThere(_) => Exit::Unreachable,
+        StartError::Listen { .. } => Exit::Config,
+        StartError::Consensus(_) | StartError::Pki(_) | StartError::Random(_) | StartError::Envelope(_) => {
+            Exit::Unexpected
+        }
+    };
+    Problem::new(exit, error, "")
+}

@@ -1,0 +1,220 @@
+//! From the command line to an exit code.
+
+use crate::caller::Ask;
+use crate::cli::{Cli, Command, ConfigCommand, CreateToken, Init, Join};
+use crate::config::{self, Config, LogSection};
+use crate::engine::{self, Socket};
+use crate::exit::{Exit, Problem};
+use crate::output::{self, View};
+use crate::secret::SecretSource;
+use crate::{command, demo, process, serve, text};
+use clap::Parser;
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tokio::runtime::{Builder, Runtime};
+
+/// Runs the command line; the exit code is from the table in `exit`.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let exit = match dispatch(&cli) {
+        Ok(()) => Exit::Done,
+        Err(problem) => {
+            if cli.global.json {
+                eprintln!("{:#}", problem.to_json());
+            } else {
+                eprintln!("error: {problem}");
+            }
+            problem.exit
+        }
+    };
+    ExitCode::from(exit.code())
+}
+
+fn dispatch(cli: &Cli) -> Result<(), Problem> {
+    match &cli.command {
+        Command::Config(ConfigCommand::Example) => command::write_out(config::example().as_bytes()),
+        Command::Demo(options) => runtime(false)?.block_on(demo::run(options, cli.global.json)),
+        Command::Serve(options) => {
+            let config = own_member(cli)?;
+            if options.end_with_parent {
+                process::end_with_parent()?;
+            }
+            serve::start_log(&config.log)?;
+            runtime(true)?.block_on(serve::serve(&config))
+        }
+        Command::Init(options) => init(cli, options),
+        Command::Join(options) => join(cli, options),
+        Command::Check if !serves(cli)? => check(cli),
+        Command::Recover if !serves(cli)? => {
+            let config = own_member(cli)?;
+            quiet_log()?;
+            let begun = runtime(true)?.block_on(engine::recover(&config))?;
+            let text = format!(
+                "{} of group {} has its keys again: start it with 'keyraft serve'",
+                begun.member, begun.group
+            );
+            print(cli, &View::line(text, begun_json(&begun)))
+        }
+        _ => {
+            let socket = Socket::new(socket_path(cli)?);
+            runtime(false)?.block_on(async {
+                socket.greet().await?;
+                let ask: &dyn Ask = &socket;
+                match command::run(ask, cli).await? {
+                    Some(view) => command::print(&view, cli.global.json),
+                    None => Ok(()),
+                }
+            })
+        }
+    }
+}
+
+fn print(cli: &Cli, view: &View) -> Result<(), Problem> {
+    command::print(view, cli.global.json)
+}
+
+fn runtime(many_threads: bool) -> Result<Runtime, Problem> {
+    let mut builder = if many_threads { Builder::new_multi_thread() } else { Builder::new_current_thread() };
+    builder.enable_all().build().map_err(|e| Problem::io("starting threads", &e))
+}
+
+/// The configuration, for a command that opens the token in this process.
+fn own_member(cli: &Cli) -> Result<Config, Problem> {
+    let config = Config::load(&cli.global.config)?;
+    process::apply_environment(&config)?;
+    process::close_up()?;
+    Ok(config)
+}
+
+fn quiet_log() -> Result<(), Problem> {
+    serve::start_log(&LogSection { json: false, filter: "warn".into() })
+}
+
+fn socket_path(cli: &Cli) -> Result<PathBuf, Problem> {
+    match &cli.global.socket {
+        Some(path) => Ok(path.clone()),
+        None => Ok(Config::load(&cli.global.config)?.socket),
+    }
+}
+
+/// True if a member answers at the socket: then it is asked, since a token has one process at a time.
+fn serves(cli: &Cli) -> Result<bool, Problem> {
+    let path = socket_path(cli)?;
+    Ok(cli.global.socket.is_some() || std::os::unix::net::UnixStream::connect(path).is_ok())
+}
+
+fn begun_json(begun: &engine::Begun) -> serde_json::Value {
+    json!({"group": begun.group.to_string(), "member": begun.member.to_string(), "recoverable": begun.recoverable})
+}
+
+fn make_token(config: &Config, options: &CreateToken) -> Result<(), Problem> {
+    if !options.create_token {
+        return Ok(());
+    }
+    let source = match (&options.so_pin_file, &options.so_pin_env) {
+        (Some(path), _) => SecretSource::File(path.clone()),
+        (None, Some(name)) => SecretSource::Environment(name.clone()),
+        (None, None) => {
+            return Err(Problem::usage(
+                "a new token needs a security officer's PIN",
+                "name it by --so-pin-file or --so-pin-env, and keep it",
+            ));
+        }
+    };
+    engine::create_token(config, &source.read("--so-pin")?)
+}
+
+fn init(cli: &Cli, options: &Init) -> Result<(), Problem> {
+    let recovery_key = options.recovery_key.as_ref().map(recovery_key).transpose()?;
+    let config = own_member(cli)?;
+    quiet_log()?;
+    engine::refuse_occupied(&config)?;
+    make_token(&config, &options.token)?;
+    let begun = runtime(true)?.block_on(engine::init(&config, &options.label, recovery_key))?;
+    if !begun.recoverable {
+        eprintln!(
+            "warning: no --recovery-key was named: whoever loses all tokens of this group loses all its keys"
+        );
+    }
+    let text = format!(
+        "group {} '{}' is made, with this member as {}: start it with 'keyraft serve'",
+        begun.group, options.label, begun.member
+    );
+    print(cli, &View::line(text, begun_json(&begun)))
+}
+
+fn recovery_key(path: &PathBuf) -> Result<Vec<u8>, Problem> {
+    let shown = path.display();
+    let wrong = |why: String| {
+        Problem::usage(
+            format!("--recovery-key {shown}: {why}"),
+            "make one offline: openssl genrsa -out recovery.key 3072; openssl rsa -in recovery.key -pubout -out recovery.pem",
+        )
+    };
+    let given = std::fs::read(path).map_err(|e| wrong(e.to_string()))?;
+    match text::from_pem(&given) {
+        Some((label, der)) if label == "PUBLIC KEY" => Ok(der),
+        Some((label, _)) if label.ends_with("PRIVATE KEY") => {
+            Err(wrong("it is a private key; name the public one, and keep this one offline".into()))
+        }
+        _ => Err(wrong("it is no PEM with a PUBLIC KEY".into())),
+    }
+}
+
+fn join(cli: &Cli, options: &Join) -> Result<(), Problem> {
+    let invitation = engine::read_invitation(&options.invitation)?;
+    let config = own_member(cli)?;
+    quiet_log()?;
+    engine::refuse_occupied(&config)?;
+    make_token(&config, &options.token)?;
+    let begun = runtime(true)?.block_on(engine::join(&config, invitation))?;
+    let text = format!("joined group {} as {}: start it with 'keyraft serve'", begun.group, begun.member);
+    print(cli, &View::line(text, begun_json(&begun)))
+}
+
+fn check(cli: &Cli) -> Result<(), Problem> {
+    let config = own_member(cli)?;
+    quiet_log()?;
+    let findings = runtime(true)?.block_on(engine::check(&config))?;
+    let notes = findings.notes.iter().map(|n| format!("note: {n}"));
+    let lines: Vec<String> = findings.errors.iter().map(|e| format!("error: {e}")).chain(notes).collect();
+    let mut view = output::findings(&lines);
+    view.json = json!({"errors": findings.errors, "notes": findings.notes});
+    print(cli, &view)?;
+    if findings.errors.is_empty() { Ok(()) } else { Err(command::found(&findings.errors)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recovery_key_must_be_public() {
+        let folder = tempfile::tempdir().expect("makes a folder");
+        let path = folder.path().join("r.pem");
+        std::fs::write(&path, text::to_pem("PUBLIC KEY", &[1])).expect("writes");
+        assert_eq!(recovery_key(&path), Ok(vec![1]));
+        std::fs::write(&path, text::to_pem("PRIVATE KEY", &[1])).expect("writes");
+        let problem = recovery_key(&path).expect_err("is refused");
+        assert!(problem.what.contains("keep this one offline"), "{problem}");
+        std::fs::write(&path, "x").expect("writes");
+        assert!(recovery_key(&path).expect_err("is refused").remedy.contains("openssl"));
+    }
+
+    #[test]
+    fn a_bad_configuration_ends_with_its_code() {
+        let cli =
+            Cli::try_parse_from(["keyraft", "status", "--config", "/nonexistent/k.toml"]).expect("parses");
+        assert_eq!(dispatch(&cli).expect_err("is refused").exit, Exit::Config);
+    }
+
+    #[test]
+    fn nobody_at_the_socket_is_unreachable() {
+        for line in ["status", "check", "recover", "key list", "coverage"] {
+            let words = ["keyraft", "--socket", "/nonexistent/k.sock"].into_iter().chain(line.split(' '));
+            let cli = Cli::try_parse_from(words).expect("parses");
+            assert_eq!(dispatch(&cli).expect_err(line).exit, Exit::Unreachable);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! A member's life: examined, started, announced to systemd, stopped by a signal or by a fault.
+
+use crate::config::{Config, LogSection};
+use crate::engine::{self, Running};
+use crate::exit::{Exit, Problem};
+use crate::process;
+use tracing_subscriber::EnvFilter;
+
+/// Sends what the process says to standard error.
+pub fn start_log(log: &LogSection) -> Result<(), Problem> {
+    let filter = EnvFilter::try_new(&log.filter)
+        .map_err(|e| Problem::new(Exit::Config, format!("log.filter: {e}"), "write a level, such as info"))?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = if log.json { builder.json().try_init() } else { builder.with_ansi(false).try_init() };
+    started.map_err(|e| Problem::new(Exit::Unexpected, format!("the log cannot start: {e}"), ""))
+}
+
+/// Serves until SIGTERM or SIGINT (then Ok), or until the member cannot go on.
+pub async fn serve(config: &Config) -> Result<(), Problem> {
+    let findings = engine::check(config).await?;
+    for note in &findings.notes {
+        tracing::info!("{note}");
+    }
+    if let Some(first) = findings.errors.first() {
+        for error in &findings.errors {
+            tracing::error!("{error}");
+        }
+        let count = findings.errors.len();
+        let what = format!("the member does not serve, since its check found {count}: {first}");
+        return Err(Problem::new(Exit::CheckFailed, what, "put that right, then see 'keyraft check'"));
+    }
+    let running = Running::start(config).await?;
+    process::notify("READY=1");
+    tracing::info!(member = %running.member(), socket = %config.socket.display(), "ready");
+    let fault = tokio::select! {
+        signal = process::stop_signal() => {
+            tracing::info!(signal, "stopping");
+            None
+        }
+        reason = running.failed() => Some(reason),
+    };
+    process::notify("STOPPING=1");
+    match fault {
+        None => {
+            running.stop().await;
+            Ok(())
+        }
+        // The member's state cannot be trusted any more: what is on disk is all that counts, so it stops at once.
+        Some(reason) => Err(Problem::new(
+            Exit::Unexpected,
+            format!("the member cannot go on: {reason}"),
+            "start it again; if it fails again, see 'keyraft check'",
+        )),
+    }
+}
