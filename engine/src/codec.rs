@@ -66,14 +66,12 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, Code
 /// more than was sent. An honest value claims at most 16 times its bytes (a u128 of one byte).
 fn decode_claims<T: DeserializeOwned>(body: &[u8]) -> Result<(T, usize), bincode::error::DecodeError> {
     let config = bincode::config::standard();
-    match body.len() {
-        0..=SMALL_BYTES => {
-            bincode::serde::decode_from_slice(body, config.with_limit::<{ 16 * SMALL_BYTES }>())
-        }
-        0..=MIDDLE_BYTES => {
-            bincode::serde::decode_from_slice(body, config.with_limit::<{ 16 * MIDDLE_BYTES }>())
-        }
-        _ => bincode::serde::decode_from_slice(body, config.with_limit::<DECODE_CLAIM_MAX_BYTES>()),
+    if body.len() <= SMALL_BYTES {
+        bincode::serde::decode_from_slice(body, config.with_limit::<{ 16 * SMALL_BYTES }>())
+    } else if body.len() <= MIDDLE_BYTES {
+        bincode::serde::decode_from_slice(body, config.with_limit::<{ 16 * MIDDLE_BYTES }>())
+    } else {
+        bincode::serde::decode_from_slice(body, config.with_limit::<DECODE_CLAIM_MAX_BYTES>())
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// Members in a group (DESIGN: 1 to 32).
+/// Members in a group.
 pub const MEMBERS_MAX: usize = 32;
 /// Voters among them; further members are learners.
 pub const VOTERS_MAX: usize = 7;
@@ -113,6 +113,10 @@ pub const LOG_KEPT_ENTRIES: u64 = 5_000;
 pub const TOKEN_QUEUE_MAX: usize = 1024;
 /// Threads (each owning a session) of one token.
 pub const TOKEN_THREADS: usize = 4;
+
+/// The longest pause after an import in which a token's keys are used undisturbed. Such a pause is made only while
+/// keys are in use, and is no longer than the import was.
+pub const IMPORT_PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// One attempt of an operation on one member.
 pub const ATTEMPT: Duration = Duration::from_secs(2);

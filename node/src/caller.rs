@@ -5,7 +5,7 @@ use aws_lc_rs::rand;
 use futures::future::BoxFuture;
 use keyraft_engine::clock::Clock;
 use keyraft_engine::domain::{ClientId, LogIndex, RequestId};
-use keyraft_engine::wire::{Answer, ClientRequest, Failure, FailureKind, GroupStatus, Remedy};
+use keyraft_engine::wire::{Answer, ClientRequest, Failure, GroupStatus, Remedy};
 use std::time::Duration;
 
 /// Somebody who answers: a member behind its socket.
@@ -110,16 +110,11 @@ pub fn unexpected(answer: &Answer) -> Problem {
     Problem::new(Exit::Unexpected, message, "use the keyraft version that the member runs")
 }
 
-/// The failure of a socket where nobody answers.
-pub fn nobody(path: &std::path::Path, why: impl std::fmt::Display) -> Failure {
-    Failure::new(FailureKind::Stopping, format!("no member answers at {}: {why}", path.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use keyraft_engine::domain::ObjectId;
-    use keyraft_engine::wire::Deletion;
+    use keyraft_engine::wire::{Deletion, FailureKind};
     use parking_lot::Mutex;
 
     /// Fails so many times with a kind, then answers; notes the request ids.

@@ -86,7 +86,7 @@ pub enum Command {
         to: Option<MemberId>,
     },
     /// Take this member's token back into use after its repair or replacement
-    Recover,
+    Recover(CreateToken),
     /// Print a configuration to start from
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -499,6 +499,7 @@ mod tests {
             "coverage",
             "step-down --to 3",
             "recover",
+            "recover --create-token --so-pin-file so",
             "config example",
             "demo --members 5 --dir d --keep --token libsofthsm2.so --label l --pin 1234 --so-pin 5678",
         ] {

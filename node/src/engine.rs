@@ -1,6 +1,6 @@
 //! The one file that touches the engine's assembly, its local client, and the storage.
 
-use crate::caller::{Ask, nobody};
+use crate::caller::Ask;
 use crate::config::Config;
 use crate::exit::{Exit, Problem};
 use futures::FutureExt;
@@ -12,7 +12,7 @@ use keyraft_engine::domain::{GroupId, MemberId};
 use keyraft_engine::state::Options;
 use keyraft_engine::token::{self, ModuleSource, Pin, SlotChoice, TokenConfig};
 use keyraft_engine::transport::Client;
-use keyraft_engine::wire::{Answer, ClientRequest, Failure};
+use keyraft_engine::wire::{Answer, ClientRequest, Failure, FailureKind};
 use keyraft_storage::{Storage, StorageError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,7 +37,13 @@ impl Socket {
 
     /// Connects; a problem if nobody is there.
     pub async fn greet(&self) -> Result<(), Problem> {
-        self.client().await.map(|_| ()).map_err(|failure| nobody(&self.path, &failure.message).into())
+        self.client().await.map(|_| ()).map_err(|failure| match failure.kind {
+            FailureKind::Forbidden | FailureKind::BadRequest => failure.into(),
+            _ => {
+                let remedy = "start the member with 'keyraft serve', or name another socket with --socket";
+                Problem::new(Exit::Unreachable, format!("no member answers at {}", failure.message), remedy)
+            }
+        })
     }
 
     async fn client(&self) -> Result<Arc<Client>, Failure> {
@@ -135,10 +141,9 @@ pub async fn check(config: &Config) -> Result<Findings, Problem> {
 pub struct Running(Engine);
 
 impl Running {
-    /// Starts the configured member.
-    pub async fn start(config: &Config) -> Result<Self, Problem> {
+    /// Starts the configured member on its store.
+    pub async fn start(config: &Config, storage: Storage) -> Result<Self, Problem> {
         let member = member_config(config)?;
-        let storage = open_storage(config)?;
         Engine::start(member, storage.log, storage.store).await.map(Self).map_err(start_problem)
     }
 
@@ -198,6 +203,12 @@ fn member_config(config: &Config) -> Result<MemberConfig, Problem> {
             election_max: config.timings.election_max,
         },
     })
+}
+
+/// Opens the store of a member that exists, and so keeps every other process out of its folder and its token.
+pub fn claim(config: &Config) -> Result<Storage, Problem> {
+    home::load(&config.data).map_err(home_problem)?;
+    open_storage(config)
 }
 
 fn open_storage(config: &Config) -> Result<Storage, Problem> {

@@ -107,6 +107,7 @@ impl Problem {
     }
 }
 
+const CKR_ARGUMENTS_BAD: u64 = 0x07;
 const CKR_SIGNATURE_INVALID: u64 = 0xC0;
 const CKR_SIGNATURE_LEN_RANGE: u64 = 0xC1;
 
@@ -120,9 +121,10 @@ impl From<Failure> for Problem {
             FailureKind::TokenRefused { code: CKR_SIGNATURE_INVALID | CKR_SIGNATURE_LEN_RANGE } => {
                 (Exit::BadSignature, "")
             }
+            FailureKind::TokenRefused { code: CKR_ARGUMENTS_BAD } => (Exit::Usage, ""),
             FailureKind::TokenRefused { .. } => (
                 Exit::Refused,
-                "choose a mechanism and data that fit the key: 'keyraft key show' names its kind",
+                "see that key, mechanism and data fit together: 'keyraft key show' names the kind of key",
             ),
             FailureKind::Expired => {
                 (Exit::Refused, "look for the key with 'keyraft key list' before you ask again")
@@ -140,6 +142,8 @@ impl From<Failure> for Problem {
             FailureKind::Stopping => (Exit::Unreachable, "ask another member, or start this one again"),
             FailureKind::Internal => (Exit::Unexpected, "the member's log says more"),
         };
+        // Many messages say already what to do; saying it twice, differently, would only confuse.
+        let remedy = if failure.message.contains("'keyraft ") { "" } else { remedy };
         Self::new(exit, failure.message, remedy)
     }
 }
@@ -165,6 +169,7 @@ mod tests {
             (FailureKind::Refused, Exit::Refused),
             (FailureKind::TokenRefused { code: 0x70 }, Exit::Refused),
             (FailureKind::TokenRefused { code: 0xC0 }, Exit::BadSignature),
+            (FailureKind::TokenRefused { code: 0x07 }, Exit::Usage),
             (FailureKind::NoQuorum, Exit::TryAgain),
             (FailureKind::Deadline, Exit::TryAgain),
             (FailureKind::TokenFailed, Exit::Token),

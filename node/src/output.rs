@@ -319,9 +319,9 @@ mod tests {
             "group 0101010101010101 'demo', lineage l1, answered by m1\n\
              primary m2, term 3, applied #9, objects 2, unsettled 0\n\
              \n\
-             MEMBER   NAME   ADDRESS   ROLE      STANDING                   REACHED   TOKEN        CANNOT CARRY\n\
-             m1       a      a:1       voter     in sync                    #9        SoftHSM v2   ed25519\n\
-             m2       b      b:1       primary   out of sync: unreachable   #9        SoftHSM v2"
+             MEMBER  NAME  ADDRESS  ROLE     STANDING                  REACHED  TOKEN       CANNOT CARRY\n\
+             m1      a     a:1      voter    in sync                   #9       SoftHSM v2  ed25519\n\
+             m2      b     b:1      primary  out of sync: unreachable  #9       SoftHSM v2"
         );
         assert_eq!(view.json["members"][1]["reason"], "unreachable");
         assert_eq!(view.json["options"]["isolated_service"], "serve");
@@ -346,8 +346,8 @@ mod tests {
     fn objects_golden() {
         assert_eq!(
             objects(&[row()], true).text,
-            "OBJECT   CLASS    KIND      LABEL            ID\n\
-             7        secret   aes:256   pay\u{fffd}[2Jments   0a1b\n\
+            "OBJECT  CLASS   KIND     LABEL         ID\n\
+             7       secret  aes:256  pay\u{fffd}[2Jments  0a1b\n\
              there are more: raise --limit, or name a --label"
         );
     }
@@ -383,9 +383,9 @@ mod tests {
         ];
         assert_eq!(
             coverage(&rows).text,
-            "OBJECT   CLASS     LABEL   M1        M2\n\
-             1        private   x       present   present\n\
-             2        secret    y       present   failed 3 times: full\n\
+            "OBJECT  CLASS    LABEL  M1       M2\n\
+             1       private  x      present  present\n\
+             2       secret   y      present  failed 3 times: full\n\
              \n\
              1 of 2 objects are on every member"
         );

@@ -12,7 +12,11 @@ use clap::Parser;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
+
+/// How long threads may take to end after the member has stopped.
+const END_LIMIT: Duration = Duration::from_millis(200);
 
 /// Runs the command line; the exit code is from the table in `exit`.
 pub fn main() -> ExitCode {
@@ -41,14 +45,19 @@ fn dispatch(cli: &Cli) -> Result<(), Problem> {
                 process::end_with_parent()?;
             }
             serve::start_log(&config.log)?;
-            runtime(true)?.block_on(serve::serve(&config))
+            let runtime = runtime(true)?;
+            let ended = runtime.block_on(serve::serve(&config));
+            // Whatever still waits on a thread (a token that hangs) must not hold up the end.
+            runtime.shutdown_timeout(END_LIMIT);
+            ended
         }
         Command::Init(options) => init(cli, options),
         Command::Join(options) => join(cli, options),
         Command::Check if !serves(cli)? => check(cli),
-        Command::Recover if !serves(cli)? => {
+        Command::Recover(token) if !serves(cli)? => {
             let config = own_member(cli)?;
             quiet_log()?;
+            make_token(&config, token)?;
             let begun = runtime(true)?.block_on(engine::recover(&config))?;
             let text = format!(
                 "{} of group {} has its keys again: start it with 'keyraft serve'",

@@ -17,6 +17,8 @@ pub fn start_log(log: &LogSection) -> Result<(), Problem> {
 
 /// Serves until SIGTERM or SIGINT (then Ok), or until the member cannot go on.
 pub async fn serve(config: &Config) -> Result<(), Problem> {
+    // Two processes must never have one token open: the store's lock comes first.
+    let storage = engine::claim(config)?;
     let findings = engine::check(config).await?;
     for note in &findings.notes {
         tracing::info!("{note}");
@@ -29,7 +31,7 @@ pub async fn serve(config: &Config) -> Result<(), Problem> {
         let what = format!("the member does not serve, since its check found {count}: {first}");
         return Err(Problem::new(Exit::CheckFailed, what, "put that right, then see 'keyraft check'"));
     }
-    let running = Running::start(config).await?;
+    let running = Running::start(config, storage).await?;
     process::notify("READY=1");
     tracing::info!(member = %running.member(), socket = %config.socket.display(), "ready");
     let fault = tokio::select! {

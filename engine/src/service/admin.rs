@@ -4,7 +4,7 @@ use super::Core;
 use crate::cloning::Invitation;
 use crate::domain::{KeyAlgorithm, MemberId, ObjectId};
 use crate::limits;
-use crate::state::{Command, InviteId, Phase, Standing};
+use crate::state::{Command, GroupOption, InviteId, IsolatedService, Phase, Standing};
 use crate::transport::{pki, random_bytes};
 use crate::wire::{
     Answer, CoverageCell, CoverageRow, CoverageState, Failure, FailureKind, GroupStatus, MemberAnswer,
@@ -169,6 +169,19 @@ impl Core {
             return Err(Failure::new(FailureKind::Refused, text));
         }
         self.settle_simple(Command::RemoveMember { member }).await
+    }
+
+    /// Sets an option. What this version does not keep its word on is refused rather than accepted and ignored.
+    pub(super) async fn set_option(&self, option: GroupOption) -> Result<Answer, Failure> {
+        let missing = match option {
+            GroupOption::IsolatedService(IsolatedService::Fence) => "isolated_service = fence",
+            GroupOption::AllowInmemoryImport(true) => "allow_inmemory_import = true",
+            GroupOption::IsolatedService(IsolatedService::Serve)
+            | GroupOption::AllowInmemoryImport(false)
+            | GroupOption::PartialKeys(_) => return self.settle_simple(Command::SetOption(option)).await,
+        };
+        let text = format!("{missing} is not available in this version; nothing was changed");
+        Err(Failure::new(FailureKind::Refused, text))
     }
 
     pub(super) async fn step_down(&self, to: Option<MemberId>) -> Result<Answer, Failure> {

@@ -8,7 +8,7 @@ use crate::cloning::{
 };
 use crate::domain::{Generation, MemberCard, MemberId};
 use crate::limits;
-use crate::state::{Authority, Command, InviteId, Outcome};
+use crate::state::{Authority, Command, InviteId, LeaveReason, Outcome};
 use crate::transport::{ConnectionId, pki, random_bytes};
 use crate::wire::{Delivery, Failure, FailureKind, JoinAnswer, JoinRequest, Roster, RosterRow};
 use parking_lot::Mutex;
@@ -180,6 +180,10 @@ impl Core {
                 self.deliver(proven, member, &signing_request).await
             }
             Entry::Member { member, card } => {
+                // What its old token held counts no more: it enters the in-sync set anew.
+                let reason = LeaveReason::TokenFailed("its token was replaced".into());
+                let leave = Command::LeaveInSync { member, reason };
+                self.consensus.propose(leave).await.map_err(|e| consensus_failure(&e))?;
                 self.announce(member, *card).await?;
                 info!(%member, name, "a member has a new token: delivering the SMK to it");
                 self.deliver(proven, member, &[]).await

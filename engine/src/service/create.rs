@@ -11,6 +11,7 @@ use crate::envelope;
 use crate::limits;
 use crate::state::command::{FIRST_VERSION, RequestContext};
 use crate::state::{Command, NewObject, Outcome, PartialKeys, Refusal, Rejection, RequestState};
+use crate::token;
 use crate::wire::{Answer, CreateKey, Failure, FailureKind, ImportKey};
 use std::collections::BTreeMap;
 
@@ -63,6 +64,12 @@ impl Core {
         let value = &import.value.0;
         if value.is_empty() || value.len() > limits::ATTRIBUTE_MAX_BYTES {
             let text = format!("the value must have 1 to {} bytes", limits::ATTRIBUTE_MAX_BYTES);
+            return Err(Failure::new(FailureKind::BadRequest, text));
+        }
+        if import.class == ObjectClass::PublicKey
+            && !import.algorithm.is_some_and(|algorithm| token::is_public_key(value, algorithm))
+        {
+            let text = "the value is no SubjectPublicKeyInfo (DER) of this kind of key";
             return Err(Failure::new(FailureKind::BadRequest, text));
         }
         if !import.class.is_resident() {

@@ -60,9 +60,7 @@ impl Core {
             ClientRequest::RemoveMember(member) => self.remove_member(member).await,
             ClientRequest::StepDown { to } => self.step_down(to).await,
             ClientRequest::Recover => self.recover(),
-            ClientRequest::SetOption(option) => {
-                self.settle_simple(crate::state::Command::SetOption(option)).await
-            }
+            ClientRequest::SetOption(option) => self.set_option(option).await,
             ClientRequest::Check => self.check().await,
         }
     }

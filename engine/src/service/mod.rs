@@ -195,20 +195,17 @@ impl Core {
         if self.progress.token() != crate::wire::TokenHealth::Healthy {
             return Err(Failure::new(FailureKind::TokenFailed, format!("the token of {} failed", self.me)));
         }
-        if *self.confirmed.borrow() {
-            let standing = self.agreed.read(|state| state.member(self.me).map(|row| row.standing.clone()));
-            return match standing {
-                Some(Standing::InSync) => Ok(()),
-                _ => Err(Failure::new(FailureKind::NotInSync, format!("{} is not in sync yet", self.me))),
-            };
+        let graced = self.clock.now().saturating_duration_since(self.started) >= limits::ISOLATION_GRACE;
+        if !*self.confirmed.borrow() && !graced {
+            let grace = limits::ISOLATION_GRACE.as_secs();
+            let text = format!("{} has just started and waits up to {grace} s for the group's word", self.me);
+            return Err(Failure::new(FailureKind::NotInSync, text));
         }
-        if self.clock.now().saturating_duration_since(self.started) >= limits::ISOLATION_GRACE {
-            return Ok(());
+        let standing = self.agreed.read(|state| state.member(self.me).map(|row| row.standing.clone()));
+        match standing {
+            Some(Standing::InSync) => Ok(()),
+            _ => Err(Failure::new(FailureKind::NotInSync, format!("{} is not in sync yet", self.me))),
         }
-        let grace = limits::ISOLATION_GRACE.as_secs();
-        let text =
-            format!("{} has just started and waits up to {grace} s for the group's confirmation", self.me);
-        Err(Failure::new(FailureKind::NotInSync, text))
     }
 
     /// Waits until this member has applied an index.

@@ -16,7 +16,10 @@ impl Core {
             return Err(Failure::new(FailureKind::BadRequest, text));
         }
         match usage.at {
-            Some(member) if member != self.me => return self.use_at(member, &usage).await,
+            Some(member) if member != self.me => {
+                self.known(member).await?;
+                return self.use_at(member, &usage).await;
+            }
             Some(_) => return self.use_here(&usage).await,
             None => {}
         }
@@ -31,6 +34,20 @@ impl Core {
             }
         }
         Err(failure)
+    }
+
+    /// Refuses a member that the roster does not name.
+    async fn known(&self, member: MemberId) -> Result<(), Failure> {
+        let known = || self.agreed.read(|state| state.member(member).is_some());
+        if known() {
+            return Ok(());
+        }
+        self.patient_barrier().await?;
+        if known() {
+            return Ok(());
+        }
+        let text = format!("there is no member {member}: see 'keyraft member list'");
+        Err(Failure::new(FailureKind::NotFound, text))
     }
 
     /// In-sync members besides this one that are meant to hold the key.

@@ -456,7 +456,7 @@ impl RawTemplate {
         Self::of(&mut template.attributes().iter().map(|(attribute, value)| (*attribute, value)))
     }
 
-    fn of<'a>(attributes: &mut dyn Iterator<Item = (AttributeType, &'a AttributeValue)>) -> Self {
+    fn of(attributes: &mut dyn Iterator<Item = (AttributeType, &AttributeValue)>) -> Self {
         let mut list = Vec::new();
         let mut values = Vec::new();
         for (attribute, value) in attributes {
@@ -543,8 +543,8 @@ impl RawMechanism {
         };
         let mut made = Self {
             raw: CK_MECHANISM { mechanism: mechanism.number, pParameter: parameter.0, ulParameterLen: 0 },
-            bytes: bytes,
-            parameters: parameters,
+            bytes,
+            parameters,
         };
         let (pointer, size) = match &mut made.parameters {
             RawParameters::None => parameter,

@@ -7,11 +7,14 @@ use super::tag::Tag;
 use super::template::{self, Template};
 use super::vault::{Copies, Passing, Vault};
 use super::{Originated, TokenError, proof};
+use crate::clock::Clock;
 use crate::domain::{
     AttributeRecord, AttributeType as A, AttributeValue as V, Attributes, CannotCarry, ContentKey,
     Generation, KeyAlgorithm, ObjectId, Residency, WrapAlgorithm, WrappedKey,
 };
+use crate::limits;
 use parking_lot::RwLockWriteGuard;
+use std::sync::atomic::Ordering;
 
 impl Vault {
     /// Generates a key as a session object, wraps it under the SMK and destroys it.
@@ -64,7 +67,7 @@ impl Vault {
 
     fn carries(&self, algorithm: KeyAlgorithm) -> Result<(), TokenError> {
         if let KeyAlgorithm::GenericSecret { bytes } = algorithm
-            && (bytes == 0 || usize::from(bytes) > crate::limits::SECRET_MAX_BYTES)
+            && (bytes == 0 || usize::from(bytes) > limits::SECRET_MAX_BYTES)
         {
             return Err(TokenError::BadInput("a secret of this length"));
         }
@@ -106,10 +109,16 @@ impl Vault {
         record: &AttributeRecord,
         wrapped: Option<&WrappedKey>,
     ) -> Result<(), TokenError> {
+        let (uses, start) = (self.uses.load(Ordering::Relaxed), Clock.now());
         let exclusive = self.gate.write();
         let done = self.import_alone(name, record, wrapped);
         // Handing the gate over, instead of racing for it, lets those who wait to use a key go first.
         RwLockWriteGuard::unlock_fair(exclusive);
+        // A write to a slow disk shuts uses out for long, so they get as much time as it took.
+        if self.uses.load(Ordering::Relaxed) != uses {
+            let took = Clock.now().saturating_duration_since(start);
+            std::thread::sleep(took.min(limits::IMPORT_PAUSE_MAX));
+        }
         done
     }
 
@@ -150,10 +159,11 @@ impl Vault {
                 }
             }
         }
-        if let (Some(working), true) = (before.working, made.is_ok()) {
-            self.destroy(working)?;
-        } else if made.is_err() {
-            (after.held, after.working) = (before.held, after.working.or(before.working));
+        if made.is_err() {
+            (after.held, after.working) = (before.held, before.working);
+        } else if let Some(working) = before.working {
+            // A session object that stays goes with the keeper session; the new one is in use already.
+            undone = undone.and(self.destroy(working).map(|_| ()));
         }
         after.tagged.extend(leftover);
         if after.held.is_some() || after.working.is_some() || !after.tagged.is_empty() {
@@ -164,8 +174,14 @@ impl Vault {
 
     /// Finds or makes the copies that a content needs.
     fn bring_in(&self, key: &Incoming<'_>, before: &Copies, after: &mut Copies) -> Result<(), TokenError> {
-        let candidates: Vec<Handle> =
-            before.tagged.iter().filter(|(name, _)| *name == key.name).map(|(_, handle)| *handle).collect();
+        // A handle that the token no longer knows, or that was a session object, is no candidate.
+        let alive = |handle: &Handle| self.keeper.read_flag(*handle, A::TOKEN) == Some(true);
+        let candidates: Vec<Handle> = before
+            .tagged
+            .iter()
+            .filter(|(name, handle)| *name == key.name && alive(handle))
+            .map(|(_, handle)| *handle)
+            .collect();
         if self.ledger.profile.residency == Residency::Session && candidates.is_empty() {
             let handle = key.make(self, false, true)?;
             after.tagged.push((key.name, handle));
@@ -185,7 +201,7 @@ impl Vault {
             }
             Err(error) => {
                 self.destroy(working)?;
-                self.clean_after_failure(key)?;
+                self.clean_after_failure(key, before)?;
                 Err(error)
             }
         }
@@ -193,14 +209,10 @@ impl Vault {
 
     /// A failed token write may have left a copy, whole or half: an error says nothing about that. Whole ones bear
     /// the tag; half ones are found at the next start.
-    fn clean_after_failure(&self, key: &Incoming<'_>) -> Result<(), TokenError> {
+    fn clean_after_failure(&self, key: &Incoming<'_>, before: &Copies) -> Result<(), TokenError> {
         let template = Template::default().bytes(A::ID, key.tag.text().as_bytes()).flag(A::TOKEN, true);
-        let known = |handle: &Handle| {
-            let index = self.ledger.index.lock();
-            index.keys.values().any(|copies| copies.tagged.iter().any(|(_, h)| h == handle))
-        };
         for handle in self.keeper.find(&template)? {
-            if !known(&handle) {
+            if !before.tagged.iter().any(|(_, known)| *known == handle) {
                 self.destroy(handle)?;
             }
         }
@@ -331,6 +343,7 @@ impl<'a> Incoming<'a> {
         // A failed operation spoils its session, so the proofs run on one of their own.
         let Ok(session) = vault.module.open(vault.slot) else { return false };
         match self.algorithm {
+            other if !other.is_pair() && !proof::has_evidence(other) => false,
             KeyAlgorithm::Aes { .. } | KeyAlgorithm::GenericSecret { .. } => {
                 let one = proof::evidence(&session, found, self.algorithm);
                 one.is_ok_and(|one| {

@@ -20,10 +20,13 @@ mod smk;
 mod tag;
 mod task;
 mod template;
+#[cfg(test)]
+mod tests;
 mod uses;
 mod vault;
 
 pub use error::{TokenError, TokenVerdict};
+pub use proof::is_public_key;
 pub use slot::initialize;
 pub use task::Token;
 

@@ -9,6 +9,7 @@ use aws_lc_rs::digest;
 use aws_lc_rs::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
 
 const RSA_PKCS: u64 = 0x01;
+const SHA1_HMAC: u64 = 0x221;
 const SHA256_HMAC: u64 = 0x251;
 const ECDSA: u64 = 0x1041;
 const EDDSA: u64 = 0x1057;
@@ -19,6 +20,25 @@ const MESSAGE: &[u8] = b"keyraft proves by use that this key is the recorded one
 /// DigestInfo of a SHA-256 digest, up to the digest.
 const SHA256_INFO: [u8; 19] =
     [0x30, 0x31, 0x30, 0x0D, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1, 5, 0, 4, 0x20];
+
+/// True if these bytes are the SubjectPublicKeyInfo (DER) of a key of this kind.
+pub fn is_public_key(spki: &[u8], algorithm: KeyAlgorithm) -> bool {
+    let Some(key) = PublicKey::parse(spki) else { return false };
+    let fits = match (&key, algorithm) {
+        (PublicKey::Rsa(modulus, _), KeyAlgorithm::Rsa { bits }) => {
+            modulus.len() * 8 == usize::from(bits) && modulus.first().is_some_and(|byte| *byte >= 0x80)
+        }
+        (PublicKey::Ec(params, point), KeyAlgorithm::Ec(curve)) => {
+            *params == curve_params(curve)
+                && point.len() == 1 + 2 * coordinate_bytes(curve)
+                && point.first() == Some(&0x04)
+        }
+        (PublicKey::Ed25519(point), KeyAlgorithm::Ed25519) => point.len() == 32,
+        _ => false,
+    };
+    // Nothing behind it, nothing written in another way.
+    fits && key.spki() == spki
+}
 
 /// A curve's parameters in DER.
 pub(super) fn curve_params(curve: Curve) -> Vec<u8> {
@@ -44,16 +64,23 @@ pub(super) fn encrypt_zeros(session: &Session, key: Handle) -> Result<Vec<u8>, T
     Ok(session.run(Operation::Encrypt, &Mechanism::plain(AES_ECB), key, &[0; 16])?.to_vec())
 }
 
+/// True if a secret can be known by what it makes. SoftHSM uses no HMAC key that is shorter than the hash.
+pub(super) fn has_evidence(algorithm: KeyAlgorithm) -> bool {
+    !matches!(algorithm, KeyAlgorithm::GenericSecret { bytes } if bytes < 20)
+}
+
 /// What only this secret makes; for comparison with another copy of it.
 pub(super) fn evidence(
     session: &Session,
     key: Handle,
     algorithm: KeyAlgorithm,
 ) -> Result<Vec<u8>, TokenError> {
-    match algorithm {
-        KeyAlgorithm::Aes { .. } => encrypt_zeros(session, key),
-        _ => Ok(session.run(Operation::Sign, &Mechanism::plain(SHA256_HMAC), key, MESSAGE)?.to_vec()),
-    }
+    let mac = match algorithm {
+        KeyAlgorithm::Aes { .. } => return encrypt_zeros(session, key),
+        KeyAlgorithm::GenericSecret { bytes } if bytes < 32 => SHA1_HMAC,
+        _ => SHA256_HMAC,
+    };
+    Ok(session.run(Operation::Sign, &Mechanism::plain(mac), key, MESSAGE)?.to_vec())
 }
 
 /// Signs with a private key and verifies outside the token.

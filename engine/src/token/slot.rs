@@ -13,6 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 static LIBRARIES: Mutex<BTreeMap<PathBuf, &'static Module>> = Mutex::new(BTreeMap::new());
 static SEATS: Mutex<BTreeSet<(usize, u64)>> = Mutex::new(BTreeSet::new());
@@ -58,7 +59,17 @@ pub(super) fn open(config: &TokenConfig) -> Result<Vault, TokenError> {
     let canary = Canary { key: canary(&keeper, &found)?, expect: Vec::new(), file: database(&config.source) };
     let canary = Canary { expect: proof::encrypt_zeros(&keeper, canary.key)?, ..canary };
     let ledger = Arc::new(Ledger { profile, index: Mutex::new(Index { found, ..Index::default() }) });
-    Ok(Vault { module, slot, keeper, gate: RwLock::new(()), abilities, ledger, canary, _seat: seat })
+    Ok(Vault {
+        module,
+        slot,
+        keeper,
+        gate: RwLock::new(()),
+        uses: AtomicU64::new(0),
+        abilities,
+        ledger,
+        canary,
+        _seat: seat,
+    })
 }
 
 /// Probes fail on purpose, and a failed operation spoils its session.

@@ -6,7 +6,7 @@ use super::ffi::{Handle, Session};
 use super::tag::Tag;
 use super::template::{self, Template};
 use super::vault::{MemberKey, Passing, Smk, Vault};
-use super::{NewSmk, SmkPresence, TokenError};
+use super::{NewSmk, SmkPresence, TokenError, TokenVerdict};
 use crate::domain::{AttributeType as A, Generation, KeyAlgorithm, Mechanism, ObjectClass, Parameters};
 
 const SMK: KeyAlgorithm = KeyAlgorithm::Aes { bits: 256 };
@@ -142,10 +142,15 @@ impl Vault {
             (known, candidates, others)
         };
         if let Some(handle) = known {
-            let proved = self.proves(handle, self_blob);
+            let proved = self.proves(handle, self_blob)?;
             return Ok(if proved { SmkPresence::Present } else { SmkPresence::Foreign });
         }
-        let proved: Vec<Handle> = candidates.iter().copied().filter(|h| self.proves(*h, self_blob)).collect();
+        let mut proved = Vec::new();
+        for handle in &candidates {
+            if self.proves(*handle, self_blob)? {
+                proved.push(*handle);
+            }
+        }
         match proved.split_first() {
             Some((first, rest)) => {
                 self.keep_smk(generation, *first, self_blob)?;
@@ -197,7 +202,7 @@ impl Vault {
         let _exclusive = self.gate.write();
         let token = self.keeper.unwrap(&oaep(), transport.handle, wrapped, &self.smk_template(Some(tag)))?;
         let proved = self.lock_down(token, true, false).and_then(|()| {
-            if self.proves(token, self_blob) {
+            if self.proves(token, self_blob)? {
                 self.keep_smk(generation, token, self_blob)
             } else {
                 Err(TokenError::Differs("the delivered SMK does not open its own blob"))
@@ -233,12 +238,15 @@ impl Vault {
         Ok(())
     }
 
-    /// RFC 5649 has integrity: only the right SMK opens its blob.
-    fn proves(&self, smk: Handle, self_blob: &[u8]) -> bool {
+    /// RFC 5649 has integrity: only the right SMK opens its blob. An error means that the token is broken.
+    fn proves(&self, smk: Handle, self_blob: &[u8]) -> Result<bool, TokenError> {
         let template = self.smk_template(None);
         match self.keeper.unwrap(&self.abilities.rfc5649, smk, self_blob, &template) {
-            Ok(copy) => self.keeper.destroy(copy).is_ok(),
-            Err(_) => false,
+            Ok(copy) => Ok(self.keeper.destroy(copy).map(|()| true)?),
+            Err(fault) => match self.diagnose(fault.into()) {
+                error if error.verdict() == TokenVerdict::Failed => Err(error),
+                _ => Ok(false),
+            },
         }
     }
 

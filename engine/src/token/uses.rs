@@ -12,6 +12,7 @@ use crate::domain::{AttributeRecord, AttributeType as A, Mechanism, ObjectId};
 use crate::limits;
 use crate::wire::UseKind;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use zeroize::Zeroizing;
 
 const KEY_HANDLE_INVALID: u64 = 0x60;
@@ -28,6 +29,7 @@ impl Vault {
         data: &[u8],
     ) -> Result<Zeroizing<Vec<u8>>, TokenError> {
         check_length(data)?;
+        self.uses.fetch_add(1, Ordering::Relaxed);
         let shared = self.gate.read();
         let handle = {
             let index = self.ledger.index.lock();

@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// The copies of one object.
 #[derive(Default)]
@@ -112,6 +113,8 @@ pub(super) struct Vault {
     /// Readers use keys, writers change objects: SoftHSM returns errors and loses handles otherwise. Fair, so that
     /// neither starves.
     pub gate: RwLock<()>,
+    /// Counts the uses of keys, by which imports see that they have company.
+    pub uses: AtomicU64,
     pub abilities: Abilities,
     pub ledger: Arc<Ledger>,
     pub canary: Canary,
@@ -156,6 +159,14 @@ impl Vault {
             return error;
         }
         let _shared = self.gate.read();
+        self.diagnose(error)
+    }
+
+    /// The same for a caller that holds the gate.
+    pub fn diagnose(&self, error: TokenError) -> TokenError {
+        if !error.is_ambiguous() {
+            return error;
+        }
         let healthy = self.module.open(self.slot).is_ok_and(|session| self.sing(&session).is_ok());
         error.judged(if healthy { TokenVerdict::Refused } else { TokenVerdict::Failed })
     }

@@ -7,8 +7,10 @@ use crate::domain::Fingerprint;
 use crate::limits;
 use crate::wire::{Failure, FailureKind, Hello, Request, Response};
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use rustls::ServerConfig;
 use std::fs::Permissions;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -37,9 +39,10 @@ pub async fn serve_tcp(
         Err(error) => return error!(%error, "members and joiners cannot be served"),
     };
     let server = Arc::new(Server { handler, hello, shutdown, gates: Gates::new() });
-    let serve =
-        move |server: Arc<Server>, stream, gate| server.serve_stream(config.clone(), stream, gate).boxed();
-    accept_all(server, listener, serve).await;
+    accept_all(server, listener, move |server, stream, gate| {
+        server.serve_stream(config.clone(), stream, gate).boxed()
+    })
+    .await;
 }
 
 /// Serves local clients of this process's user, of root and of the `allowed` users until `shutdown` says true or its
@@ -53,17 +56,18 @@ pub async fn serve_unix(
 ) {
     if !allowed.is_empty() {
         let address = listener.local_addr();
-        if let Some(path) = address.as_ref().ok().and_then(|address| address.as_pathname()) {
-            if let Err(error) = std::fs::set_permissions(path, Permissions::from_mode(0o666)) {
-                warn!(%error, path = %path.display(), "other users cannot be let in");
-            }
+        if let Some(path) = address.as_ref().ok().and_then(|address| address.as_pathname())
+            && let Err(error) = std::fs::set_permissions(path, Permissions::from_mode(0o666))
+        {
+            warn!(%error, path = %path.display(), "other users cannot be let in");
         }
     }
     let server = Arc::new(Server { handler, hello: hello::anonymous(), shutdown, gates: Gates::new() });
     let allowed: Arc<[u32]> = allowed.into();
-    let serve =
-        move |server: Arc<Server>, stream, gate| server.serve_local(allowed.clone(), stream, gate).boxed();
-    accept_all(server, listener, serve).await;
+    accept_all(server, listener, move |server, stream, gate| {
+        server.serve_local(allowed.clone(), stream, gate).boxed()
+    })
+    .await;
 }
 
 struct Server {
@@ -104,38 +108,36 @@ enum End {
     Stopping,
 }
 
-type Serving = futures::future::BoxFuture<'static, ()>;
-
-/// What connections come from.
-trait Listener: Send + Sync {
-    type Stream: Send;
-    fn accept(&self) -> impl Future<Output = std::io::Result<Self::Stream>> + Send;
+/// Where connections come from.
+trait Listener: Sync {
+    type Stream;
+    fn next(&self) -> BoxFuture<'_, io::Result<Self::Stream>>;
 }
 
 impl Listener for TcpListener {
     type Stream = TcpStream;
-    async fn accept(&self) -> std::io::Result<TcpStream> {
-        TcpListener::accept(self).await.map(|(stream, _)| stream)
+    fn next(&self) -> BoxFuture<'_, io::Result<TcpStream>> {
+        async { self.accept().await.map(|(stream, _)| stream) }.boxed()
     }
 }
 
 impl Listener for UnixListener {
     type Stream = UnixStream;
-    async fn accept(&self) -> std::io::Result<UnixStream> {
-        UnixListener::accept(self).await.map(|(stream, _)| stream)
+    fn next(&self) -> BoxFuture<'_, io::Result<UnixStream>> {
+        async { self.accept().await.map(|(stream, _)| stream) }.boxed()
     }
 }
 
 async fn accept_all<L: Listener>(
     server: Arc<Server>,
     listener: L,
-    serve: impl Fn(Arc<Server>, L::Stream, OwnedSemaphorePermit) -> Serving,
+    serve: impl Fn(Arc<Server>, L::Stream, OwnedSemaphorePermit) -> BoxFuture<'static, ()>,
 ) {
     let mut connections = JoinSet::new();
     let mut shutdown = server.shutdown.clone();
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = listener.next() => accepted,
             Some(_) = connections.join_next() => continue,
             _ = shutdown.wait_for(|stop| *stop) => break,
         };
@@ -228,8 +230,8 @@ impl Server {
             stream::read(reader, limits::FRAME_UNPROVEN_MAX_BYTES).await?;
         match first {
             Some((_, Ask::Hello(hello))) => Ok(hello),
-            Some(_) => Err(std::io::Error::other("it does not begin with a hello").into()),
-            None => Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()),
+            Some(_) => Err(io::Error::other("it does not begin with a hello").into()),
+            None => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
         }
     }
 
@@ -413,16 +415,18 @@ fn may_ask(caller: Caller, request: &Request) -> bool {
     }
 }
 
-fn judge_user(
-    credentials: std::io::Result<tokio::net::unix::UCred>,
-    allowed: &[u32],
-) -> Result<Caller, Failure> {
+fn judge_user(credentials: io::Result<tokio::net::unix::UCred>, allowed: &[u32]) -> Result<Caller, Failure> {
     let credentials = credentials.map_err(|e| {
         Failure::new(FailureKind::Forbidden, format!("the kernel does not say who connects: {e}"))
     })?;
     let uid = credentials.uid();
-    if uid == 0 || uid == rustix::process::geteuid().as_raw() || allowed.contains(&uid) {
-        return Ok(Caller::Local { uid, pid: credentials.pid() });
+    check_user(uid, rustix::process::geteuid().as_raw(), allowed)?;
+    Ok(Caller::Local { uid, pid: credentials.pid() })
+}
+
+fn check_user(uid: u32, own: u32, allowed: &[u32]) -> Result<(), Failure> {
+    if uid == 0 || uid == own || allowed.contains(&uid) {
+        return Ok(());
     }
     let message = format!("user {uid} may not use this socket: run as the member's user or allow this one");
     Err(Failure::new(FailureKind::Forbidden, message))
@@ -436,4 +440,51 @@ fn encode(id: u64, reply: Reply<Response>) -> Frame {
         frame::encode(id, &Reply::Response(Response::Failed(failure)), limits::FRAME_MAX_BYTES)
             .expect("a short failure always fits a frame")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::MemberId;
+
+    #[test]
+    fn only_known_users_may_use_the_socket() {
+        for uid in [0, 1000, 1001] {
+            assert_eq!(check_user(uid, 1000, &[1001]), Ok(()), "{uid}");
+        }
+        for allowed in [&[][..], &[1001]] {
+            let failure = check_user(1002, 1000, allowed).expect_err("a stranger");
+            assert_eq!(failure.kind, FailureKind::Forbidden);
+            assert!(failure.message.contains("1002"), "{failure}");
+        }
+    }
+
+    struct Nobody;
+
+    impl Handler for Nobody {
+        fn handle(&self, _: ConnectionId, _: Caller, _: Request) -> BoxFuture<'static, Response> {
+            unreachable!("no request is sent")
+        }
+
+        fn admits(&self, _: MemberId, _: Fingerprint) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn the_known_have_places_of_their_own_and_no_more_than_those() {
+        let gates = Gates { strangers: Arc::new(Semaphore::new(4)), known: Arc::new(Semaphore::new(1)) };
+        let (strangers, known) = (gates.strangers.clone(), gates.known.clone());
+        let (_stop, shutdown) = watch::channel(false);
+        let server = Server { handler: Arc::new(Nobody), hello: hello::anonymous(), shutdown, gates };
+        let enter = |caller| server.place(caller, strangers.clone().try_acquire_owned().expect("a gate"));
+        let member = enter(Caller::Member(MemberId(1))).expect("a place");
+        assert_eq!((strangers.available_permits(), known.available_permits()), (4, 0));
+        let busy = enter(Caller::Local { uid: 0, pid: None }).expect_err("full");
+        assert_eq!(busy.kind, FailureKind::Busy);
+        let stranger = enter(Caller::Unproven).expect("keeps its gate");
+        assert_eq!(strangers.available_permits(), 3);
+        drop((member, stranger));
+        assert_eq!((strangers.available_permits(), known.available_permits()), (4, 1));
+    }
 }

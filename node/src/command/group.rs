@@ -27,23 +27,12 @@ pub(super) async fn run(
                 other => Err(unexpected(&other)),
             }
         }
-        Command::Check => match caller.read(|| ClientRequest::Check).await? {
-            Answer::Findings(lines) if lines.is_empty() => Ok(output::findings(&lines)),
-            Answer::Findings(lines) => {
-                super::print(&output::findings(&lines), json)?;
-                Err(super::found(&lines))
-            }
-            other => Err(unexpected(&other)),
-        },
+        Command::Check => findings(caller.read(|| ClientRequest::Check).await?, json, None),
         Command::Synchronize => {
             let spinner = spinner("comparing agreed with held on every member", json);
             let answer = caller.read(|| ClientRequest::Synchronize).await;
             spinner.finish_and_clear();
-            match answer? {
-                Answer::Done => Ok(View::done("every member was compared")),
-                Answer::Coverage { rows, .. } => Ok(output::coverage(&rows)),
-                other => Err(unexpected(&other)),
-            }
+            findings(answer?, json, Some("agreed and held are equal"))
         }
         Command::Coverage => Ok(output::coverage(&coverage(ask, limit, json).await?)),
         Command::StepDown { to } => {
@@ -53,12 +42,25 @@ pub(super) async fn run(
                 primary.as_ref().map_or("handed over".into(), |m| format!("handed over: the primary is {m}"));
             Ok(View::line(text, json!({"done": true, "primary": primary})))
         }
-        Command::Recover => {
-            done(&caller, || ClientRequest::Recover).await?;
-            Ok(View::done("the token is taken back into use; 'keyraft coverage' shows how far it is"))
+        Command::Recover(_) => {
+            let answer = caller.read(|| ClientRequest::Recover).await?;
+            findings(answer, json, Some("the token is in use: there is nothing to recover"))
         }
         // `run` of the crate's root keeps every other command to itself.
         other => Err(Problem::usage(format!("{other:?} needs no running member"), "")),
+    }
+}
+
+/// Findings of a member: an error if there are any, else `good` or the empty list.
+fn findings(answer: Answer, json: bool, good: Option<&str>) -> Result<View, Problem> {
+    match (answer, good) {
+        (Answer::Findings(lines), Some(good)) if lines.is_empty() => Ok(View::done(good)),
+        (Answer::Findings(lines), None) if lines.is_empty() => Ok(output::findings(&lines)),
+        (Answer::Findings(lines), _) => {
+            super::print(&output::findings(&lines), json)?;
+            Err(super::found(&lines))
+        }
+        (other, _) => Err(unexpected(&other)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::keyring::{Keyring, Want};
 use super::streams;
-use crate::caller::{Ask, repeat, unexpected};
+use crate::caller::{Ask, repeat, status, unexpected};
 use crate::cli::{Format, KeyCipher, KeySign, KeyUse, KeyVerify};
 use crate::exit::{Exit, Problem};
 use crate::mechanism::{self, Named, Purpose};
@@ -47,6 +47,19 @@ impl Job {
     }
 }
 
+/// Refuses a member that the group does not have, before anything waits for it.
+async fn known(ask: &dyn Ask, limit: Duration, at: Option<MemberId>) -> Result<(), Problem> {
+    let Some(member) = at else { return Ok(()) };
+    if status(ask, limit).await?.members.iter().any(|row| row.member == member) {
+        return Ok(());
+    }
+    Err(Problem::new(
+        Exit::NotFound,
+        format!("there is no member {member}"),
+        "'keyraft member list' shows them",
+    ))
+}
+
 fn choose(with: &KeyUse, row: &ObjectRow, purpose: Purpose) -> Result<Named, Problem> {
     match with.mechanism {
         Some(named) => named.must_be(purpose),
@@ -55,6 +68,7 @@ fn choose(with: &KeyUse, row: &ObjectRow, purpose: Purpose) -> Result<Named, Pro
 }
 
 pub(super) async fn sign(ask: &dyn Ask, limit: Duration, sign: &KeySign) -> Result<Option<View>, Problem> {
+    known(ask, limit, sign.with.at).await?;
     let row = Keyring::new(ask, limit).find(&sign.with.key, Want::Private).await?;
     let named = choose(&sign.with, &row, Purpose::Sign)?;
     let data = streams::read(sign.streams.input.as_deref())?;
@@ -80,6 +94,7 @@ pub(super) async fn verify(
     limit: Duration,
     verify: &KeyVerify,
 ) -> Result<Option<View>, Problem> {
+    known(ask, limit, verify.with.at).await?;
     let row = Keyring::new(ask, limit).find(&verify.with.key, Want::Public).await?;
     let named = choose(&verify.with, &row, Purpose::Sign)?;
     let given = streams::read(Some(&verify.signature))?;
@@ -152,6 +167,7 @@ pub(super) async fn encrypt(
     limit: Duration,
     cipher: &KeyCipher,
 ) -> Result<Option<View>, Problem> {
+    known(ask, limit, cipher.with.at).await?;
     let row = Keyring::new(ask, limit).find(&cipher.with.key, Want::Public).await?;
     let named = choose(&cipher.with, &row, Purpose::Encrypt)?;
     refuse_aad(named, cipher)?;
@@ -168,6 +184,7 @@ pub(super) async fn decrypt(
     limit: Duration,
     cipher: &KeyCipher,
 ) -> Result<Option<View>, Problem> {
+    known(ask, limit, cipher.with.at).await?;
     let row = Keyring::new(ask, limit).find(&cipher.with.key, Want::Private).await?;
     let named = choose(&cipher.with, &row, Purpose::Encrypt)?;
     refuse_aad(named, cipher)?;

@@ -183,7 +183,7 @@ pub(super) const KEYS: &[Key] = &[
         "filter",
         Kind::Text,
         MAY,
-        r#""info,openraft=warn""#,
+        r#""info,openraft=error""#,
         "What is said: a level, or directives like keyraft_engine=debug.",
     ),
     key("timings", "heartbeat_ms", Kind::Millis(10, 10_000), MAY, "50", "Raft's heartbeat."),

@@ -269,8 +269,8 @@ impl Config {
 
 /// Linux gives a socket's path 108 bytes with its closing zero.
 const SOCKET_PATH_MAX_BYTES: usize = 107;
-/// openraft tells of every step of an election at info.
-const DEFAULT_FILTER: &str = "info,openraft=warn";
+/// openraft tells of every step of an election at info, and of every heartbeat that a lost member misses at warn.
+const DEFAULT_FILTER: &str = "info,openraft=error";
 /// CK_TOKEN_INFO.label
 const TOKEN_LABEL_MAX_BYTES: usize = 32;
 

@@ -64,7 +64,7 @@ fn the_example_is_a_good_file() {
 #[test]
 fn a_wrong_type_is_named_for_every_key() {
     for key in KEYS {
-        for wrong in ["1.5", "true", "[1]", "{ x = 1 }", "\"\""] {
+        for wrong in ["1.5", "true", "[true]", "{ x = 1 }", "\"\""] {
             let problem = parse(&with(key.section, key.name, Some(wrong))).expect_err(key.name);
             assert_eq!(problem.exit, Exit::Config);
             let full = format!("'{}.{}'", key.section, key.name);

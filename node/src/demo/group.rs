@@ -49,8 +49,8 @@ impl Member {
 pub struct Group {
     program: PathBuf,
     folder: PathBuf,
-    /// True if the folder was made here; false if it was there, empty.
-    own_folder: bool,
+    /// True if the folder goes when this goes.
+    remove: bool,
     keep: bool,
     /// The members, in the order of their names.
     pub members: Vec<Member>,
@@ -66,8 +66,9 @@ impl Group {
             .unwrap_or_else(|| std::env::temp_dir().join(format!("keyraft-demo-{}", std::process::id())));
         let folder =
             std::path::absolute(&folder).map_err(|e| Problem::io("finding the working folder", &e))?;
-        let own_folder = make_folder(&folder)?;
-        let mut group = Self { program, folder, own_folder, keep: options.keep, members: Vec::new() };
+        make_folder(&folder)?;
+        let mut group =
+            Self { program, folder, remove: !options.keep, keep: options.keep, members: Vec::new() };
         let secret = group.folder.join("domain-secret");
         let mut random = [0; 32];
         rand::fill(&mut random)
@@ -109,17 +110,7 @@ impl Group {
             .await
             .map_err(|e| Problem::io(format!("running 'keyraft {shown}'"), &e))?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let name = &self.members[index].name;
-            return Err(Problem::new(
-                Exit::Unexpected,
-                format!(
-                    "'keyraft {shown}' of member {name} failed ({}):\n{}",
-                    output.status,
-                    said.trim_end()
-                ),
-                "",
-            ));
+            return Err(told(shown, &self.members[index].name, &output));
         }
         serde_json::from_slice(&output.stdout).map_err(|e| {
             Problem::new(Exit::Unexpected, format!("'keyraft {shown}' printed no JSON: {e}"), "")
@@ -187,8 +178,10 @@ impl Group {
         let mut out = String::new();
         for member in &self.members {
             let Ok(text) = fs::read_to_string(member.log()) else { continue };
-            let lines: Vec<&str> =
-                text.lines().filter(|l| l.contains(" WARN ") || l.contains("rror")).collect();
+            let lines: Vec<&str> = text
+                .lines()
+                .filter(|l| !l.contains(" openraft::") && (l.contains(" WARN ") || l.contains("rror")))
+                .collect();
             for line in lines.iter().rev().take(LAST_WORDS_LINES).rev() {
                 out.push_str(&format!("  {}: {line}\n", member.name));
             }
@@ -198,9 +191,21 @@ impl Group {
 
     /// Leaves processes and folder to the person; gives the process ids.
     pub fn let_go(mut self) -> Vec<u32> {
-        self.own_folder = false;
+        self.remove = false;
         self.members.iter_mut().filter_map(|m| m.child.take()).map(|child| child.id()).collect()
     }
+}
+
+/// The problem that a command printed in JSON, as the demo tells it.
+fn told(command: &str, member: &str, output: &Output) -> Problem {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let error = said.find('{').and_then(|at| serde_json::from_str::<serde_json::Value>(&said[at..]).ok());
+    let field = |name: &str| error.as_ref().and_then(|e| e["error"][name].as_str()).unwrap_or_default();
+    let why = if field("message").is_empty() { said.trim_end() } else { field("message") };
+    let code = output.status.code();
+    let exit = Exit::ALL.iter().copied().find(|exit| code == Some(i32::from(exit.code())));
+    let what = format!("'keyraft {command}' of member {member} failed: {why}");
+    Problem::new(exit.unwrap_or(Exit::Unexpected), what, field("help"))
 }
 
 /// Lines shown of each member's log after a failure.
@@ -215,22 +220,22 @@ impl Drop for Group {
                 let _ = child.wait();
             }
         }
-        if self.own_folder && !self.keep {
-            if let Err(error) = fs::remove_dir_all(&self.folder) {
-                eprintln!("warning: {} could not be removed: {error}", self.folder.display());
-            }
+        if self.remove
+            && let Err(error) = fs::remove_dir_all(&self.folder)
+        {
+            eprintln!("warning: {} could not be removed: {error}", self.folder.display());
         }
     }
 }
 
 /// Makes the folder, or takes an empty one.
-fn make_folder(folder: &Path) -> Result<bool, Problem> {
+fn make_folder(folder: &Path) -> Result<(), Problem> {
     match fs::DirBuilder::new().recursive(false).mode(0o700).create(folder) {
-        Ok(()) => Ok(true),
+        Ok(()) => Ok(()),
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
             let empty = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
             if empty {
-                return Ok(true);
+                return Ok(());
             }
             let what = format!("{} is not empty", folder.display());
             Err(Problem::usage(what, "name a folder that does not exist yet, or remove it first"))
@@ -322,8 +327,8 @@ mod tests {
     #[test]
     fn only_an_empty_folder_is_taken() {
         let folder = tempfile::tempdir().expect("makes a folder");
-        assert_eq!(make_folder(&folder.path().join("new")), Ok(true));
-        assert_eq!(make_folder(&folder.path().join("new")), Ok(true));
+        assert_eq!(make_folder(&folder.path().join("new")), Ok(()));
+        assert_eq!(make_folder(&folder.path().join("new")), Ok(()));
         assert_eq!(make_folder(folder.path()).expect_err("is refused").exit, Exit::Usage);
         assert!(make_folder(&folder.path().join("a/b")).expect_err("is refused").remedy.contains("--dir"));
     }

@@ -6,6 +6,7 @@ mod outside;
 mod report;
 mod story;
 mod token;
+mod uses;
 
 use crate::cli::Demo;
 use crate::exit::{Exit, Problem};

@@ -4,6 +4,7 @@ use crate::exit::{Exit, Problem};
 use keyraft_engine::clock::Clock;
 use serde_json::{Value, json};
 use std::fmt::Display;
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// The story so far.
@@ -12,6 +13,8 @@ pub struct Report {
     json: bool,
     checks: Vec<String>,
     facts: Vec<(String, String)>,
+    /// Signatures found good outside the tokens.
+    pub verified: usize,
 }
 
 /// A time as people read it.
@@ -26,7 +29,7 @@ pub fn shown(time: Duration) -> String {
 impl Report {
     /// Begins. With `json` the story goes to standard error, and standard output gets the summary alone.
     pub fn new(json: bool) -> Self {
-        Self { started: Clock.now(), json, checks: Vec::new(), facts: Vec::new() }
+        Self { started: Clock.now(), json, checks: Vec::new(), facts: Vec::new(), verified: 0 }
     }
 
     /// One line of the story.
@@ -37,11 +40,12 @@ impl Report {
 
     /// A line without a time.
     pub fn put(&self, line: &str) {
-        if self.json {
-            eprintln!("{line}");
+        // A reader that went away (`| head`) must not end the demo in the middle of its processes.
+        let _ = if self.json {
+            writeln!(std::io::stderr(), "{line}")
         } else {
-            println!("{line}");
-        }
+            writeln!(std::io::stdout(), "{line}")
+        };
     }
 
     /// Something that must be so; the demo ends if it is not.

@@ -1,53 +1,27 @@
 //! The story itself, chapter by chapter.
 
 use super::group::Group;
-use super::outside;
 use super::report::{Report, shown};
 use super::token::TokenKind;
+use super::uses::{self, Made};
 use crate::caller::{Ask, Caller, status, unexpected};
 use crate::cli::Demo;
-use crate::command::uses::{Job, decryption, encryption, public_half};
-use crate::command::{Keyring, coverage};
+use crate::command::coverage;
 use crate::exit::{Exit, Problem};
 use crate::mechanism::{Named, Purpose};
 use keyraft_engine::clock::Clock;
-use keyraft_engine::domain::{
-    AttributeType, AttributeValue, Attributes, Curve, KeyAlgorithm, MemberId, ObjectClass, ObjectId,
-};
+use keyraft_engine::domain::{AttributeType, AttributeValue, Attributes, Curve, KeyAlgorithm, MemberId};
 use keyraft_engine::limits;
 use keyraft_engine::wire::{
-    Answer, ClientRequest, CoverageState, CreateKey, Deletion, GroupStatus, KeyTemplate, ObjectRow, UseKind,
+    Answer, ClientRequest, CoverageState, CreateKey, Deletion, GroupStatus, KeyTemplate, UseKind,
 };
 use std::collections::BTreeSet;
 use std::time::Duration;
-use zeroize::Zeroizing;
 
 /// How long one step may take: imports on a slow machine, an election, a member's return.
-const STEP_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const STEP_LIMIT: Duration = Duration::from_secs(60);
 /// Between two looks at something that is awaited.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-const DATA: &[u8] = b"what keyraft demo signs";
-
-/// A key that the story has made: the secret or private half, and the public one.
-struct Made {
-    label: String,
-    algorithm: KeyAlgorithm,
-    rows: Vec<ObjectRow>,
-}
-
-impl Made {
-    fn ids(&self) -> Vec<ObjectId> {
-        self.rows.iter().map(|row| row.object).collect()
-    }
-
-    /// The half that is used inside a token.
-    fn inner(&self) -> Result<ObjectId, Problem> {
-        let inner = self.rows.iter().find(|r| r.class != ObjectClass::PublicKey);
-        inner
-            .map(|row| row.object)
-            .ok_or_else(|| Problem::new(Exit::Unexpected, "a key came without its half", ""))
-    }
-}
 
 /// Tells everything. Every check that fails ends it.
 pub(super) async fn tell(
@@ -59,27 +33,33 @@ pub(super) async fn tell(
     let count = group.members.len();
     report.say(format!("{count} members, each a process with a token of its own ({})", kind.module()));
     let members = form(options, group, report).await?;
-    let made = create_each_kind(group, report, "").await?;
+    let made = create_each_kind(group, report).await?;
     everywhere(group, report, 0, count).await?;
-    let outside = use_everywhere(group, report, &made, &members).await?;
+    for at in 0..count {
+        uses::all_at(group, report, &made, &members, at).await?;
+    }
     report.fact("keys on every token", format!("{} keys on {count} of {count} tokens", made.len()));
 
     let lost = position(&members, primary(group, 0).await?)?;
-    let away = lose_primary(group, report, lost, &members).await?;
+    let mut keys = lose_primary(group, report, lost, &members, &made).await?;
+    let away = keys.len();
     report.say(format!("member {} comes back", group.members[lost].name));
-    group.start(lost).await?;
     let back = Clock.now();
+    group.start(lost).await?;
     wait_in_sync(group, other(lost), count).await?;
     report.say(format!("it is in sync again {} after its start", shown(Clock.now() - back)));
     everywhere(group, report, lost, count).await?;
-    let returned = [members[lost]];
-    let more = use_at(group, report, &away, &returned, lost).await?;
-    report
-        .fact("keys made while it was away", format!("{0} of {0} found on it after its return", away.len()));
-    let total = outside + more;
-    report.fact("signatures verified outside the tokens", format!("{total} of {total}"));
+    keys.extend(made.iter().cloned());
+    uses::all_at(group, report, &keys, &members, lost).await?;
+    report.fact(
+        "keys made while it was away",
+        format!("{away} of {away} found and used on it after its return"),
+    );
 
-    delete(group, report, &made, count).await
+    delete(group, report, &made, count).await?;
+    let verified = report.verified;
+    report.fact("signatures verified outside the tokens", format!("{verified} of {verified}"));
+    Ok(())
 }
 
 /// A member that is not this one.
@@ -209,12 +189,12 @@ async fn create(ask: &dyn Ask, label: String, algorithm: KeyAlgorithm) -> Result
 }
 
 /// Chapter 2: keys of each kind, asked for at changing members.
-async fn create_each_kind(group: &Group, report: &mut Report, suffix: &str) -> Result<Vec<Made>, Problem> {
+async fn create_each_kind(group: &Group, report: &mut Report) -> Result<Vec<Made>, Problem> {
     let mut made = Vec::new();
     for (turn, (label, algorithm)) in carried(group, report, 0).await?.into_iter().enumerate() {
         let member = &group.members[turn % group.members.len()];
         let start = Clock.now();
-        let key = create(&member.socket, format!("{label}{suffix}"), algorithm).await?;
+        let key = create(&member.socket, label.to_string(), algorithm).await?;
         let took = shown(Clock.now() - start);
         report.say(format!("key '{}' ({algorithm}), asked for at member {}: {took}", key.label, member.name));
         made.push(key);
@@ -235,97 +215,23 @@ async fn everywhere(group: &Group, report: &mut Report, index: usize, count: usi
     report.check(whole == rows.len() && !rows.is_empty(), what)
 }
 
-/// Chapter 4: every key used on every member. Gives how many signatures were verified outside.
-async fn use_everywhere(
-    group: &Group,
-    report: &mut Report,
-    made: &[Made],
-    members: &[MemberId],
-) -> Result<usize, Problem> {
-    let mut verified = 0;
-    for (index, member) in members.iter().enumerate() {
-        if group.members[index].runs() {
-            verified += use_at(group, report, made, &[*member], index).await?;
-        }
-    }
-    Ok(verified)
-}
-
-/// Uses keys at certain members, asked through one of them.
-async fn use_at(
-    group: &Group,
-    report: &mut Report,
-    made: &[Made],
-    members: &[MemberId],
-    through: usize,
-) -> Result<usize, Problem> {
-    let ask: &dyn Ask = &group.members[through].socket;
-    let mut verified = 0;
-    for member in members {
-        for key in made {
-            match key.algorithm {
-                KeyAlgorithm::Aes { .. } => cipher_at(ask, report, key, *member).await?,
-                KeyAlgorithm::GenericSecret { .. } => mac_at(ask, report, key, *member).await?,
-                _ => {
-                    sign_at(ask, report, key, *member).await?;
-                    verified += 1;
-                }
-            }
-        }
-    }
-    Ok(verified)
-}
-
-fn job(key: &Made, kind: UseKind, named: Named, at: Option<MemberId>) -> Result<Job, Problem> {
-    let mechanism = named.mechanism(&[], &[]);
-    let data = Zeroizing::new(named.prepare(DATA.to_vec()));
-    Ok(Job { object: key.inner()?, kind, mechanism, data, at })
-}
-
-async fn sign_at(ask: &dyn Ask, report: &mut Report, key: &Made, at: MemberId) -> Result<(), Problem> {
-    let named = Named::default_for(Some(key.algorithm), Purpose::Sign)?;
-    let (signature, by) = job(key, UseKind::Sign, named, Some(at))?.run(ask, STEP_LIMIT).await?;
-    let public = public_half(&key.rows).ok_or_else(|| {
-        Problem::new(Exit::Unexpected, format!("'{}' came without a public key", key.label), "")
-    })?;
-    // A list of what was made may be short of attributes; the object itself is not.
-    let public = Keyring::new(ask, STEP_LIMIT).show(public.object).await?;
-    let good = outside::verifies(&public, named, DATA, &signature)
-        && !outside::verifies(&public, named, b"something else", &signature);
-    let name = named.name();
-    report.check(by == at && good, format!("signed by {by} with '{}' ({name}), verified outside", key.label))
-}
-
-async fn cipher_at(ask: &dyn Ask, report: &mut Report, key: &Made, at: MemberId) -> Result<(), Problem> {
-    let data = Zeroizing::new(DATA.to_vec());
-    let (job, mut sealed) = encryption(key.inner()?, Named::AesGcm, data, b"", None)?;
-    let (ciphertext, from) = job.run(ask, STEP_LIMIT).await?;
-    sealed.extend_from_slice(&ciphertext);
-    let job = decryption(key.inner()?, Named::AesGcm, &sealed, b"", Some(at))?;
-    let (clear, by) = job.run(ask, STEP_LIMIT).await?;
-    let good = by == at && clear.as_slice() == DATA && ciphertext.as_slice() != DATA;
-    report.check(good, format!("encrypted by {from} with '{}', decrypted by {by}", key.label))
-}
-
-async fn mac_at(ask: &dyn Ask, report: &mut Report, key: &Made, at: MemberId) -> Result<(), Problem> {
-    let (mac, from) = job(key, UseKind::Sign, Named::HmacSha256, None)?.run(ask, STEP_LIMIT).await?;
-    let verify = job(key, UseKind::Verify(mac.to_vec()), Named::HmacSha256, Some(at))?;
-    let verified = verify.run(ask, STEP_LIMIT).await;
-    let good = verified.is_ok_and(|(_, by)| by == at);
-    report.check(good, format!("MAC by {from} with '{}', verified by {at}", key.label))
-}
-
 /// Chapter 5: the primary dies, the others carry on. Gives the keys made without it.
 async fn lose_primary(
     group: &mut Group,
     report: &mut Report,
     lost: usize,
     members: &[MemberId],
+    made: &[Made],
 ) -> Result<Vec<Made>, Problem> {
     let survivor = other(lost);
     report.say(format!("kill -9 of member {}, the primary ({})", group.members[lost].name, members[lost]));
     let killed = Clock.now();
     group.kill(lost)?;
+    uses::all_at(group, report, made, members, survivor).await?;
+    report.say(format!(
+        "existing keys need no primary: all used {} after the kill",
+        shown(Clock.now() - killed)
+    ));
     let mut away = Vec::new();
     let socket = &group.members[survivor].socket;
     let (first, elected) =
@@ -350,10 +256,8 @@ async fn lose_primary(
         away.push(create(&group.members[survivor].socket, format!("{label} while away"), algorithm).await?);
     }
     report.say(format!("{} keys are made while it is away", away.len()));
-    for (index, member) in members.iter().enumerate() {
-        if index != lost {
-            use_at(group, report, &away, &[*member], index).await?;
-        }
+    for at in (0..members.len()).filter(|at| *at != lost) {
+        uses::all_at(group, report, &away, members, at).await?;
     }
     Ok(away)
 }
@@ -376,7 +280,7 @@ async fn delete(group: &Group, report: &mut Report, made: &[Made], count: usize)
     let named = Named::default_for(Some(key.algorithm), Purpose::Sign)?;
     let mut refused = 0;
     for member in &group.members {
-        let used = job(key, UseKind::Sign, named, None)?.run(&member.socket, STEP_LIMIT).await;
+        let used = uses::job(key, UseKind::Sign, named, None)?.run(&member.socket, STEP_LIMIT).await;
         refused += usize::from(used.is_err_and(|problem| problem.exit == Exit::NotFound));
     }
     report.check(refused == count, format!("{refused} of {count} members know it no more"))?;

@@ -1,0 +1,58 @@
+# The two commands of a newcomer are `make demo` and `make test`. Each installs what it needs where it may.
+
+CARGO_DENY_VERSION := 0.20.2
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# cargo-deny is built once, into the target folder.
+DENY := $(TARGET)/tools/bin/cargo-deny
+
+.PHONY: help demo test lint doc deny soak bench fix build deps-build deps-test deps-bench
+
+help:
+	@echo "make demo    form a group of three, lose its primary, take it back (embedded tokens)"
+	@echo "make test    format, lints, every test, docs, licences and sources"
+	@echo "make soak    the long sets: 500 kills, 500 power cuts (hours)"
+	@echo "make bench   the figures of docs/BENCHMARKS.md"
+	@echo "make fix     format and apply what clippy can mend by itself"
+
+deps-build:
+	@dev/deps.sh build
+deps-test:
+	@dev/deps.sh build test
+deps-bench:
+	@dev/deps.sh build bench
+
+build: deps-build
+	cargo build --bin keyraft
+
+demo: build
+	$(TARGET)/debug/keyraft demo
+
+test: deps-test lint doc deny
+	cargo build --bin keyraft
+	cargo test --workspace
+
+lint: deps-test
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+doc: deps-test
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+deny: $(DENY)
+	$(DENY) check bans licenses sources
+
+$(DENY):
+	cargo install --locked --quiet cargo-deny --version $(CARGO_DENY_VERSION) --root $(TARGET)/tools
+
+soak: deps-test
+	cargo build --bin keyraft
+	KEYRAFT_CRASH_ROUNDS=500 cargo test --package keyraft-storage --test crash -- --nocapture
+	KEYRAFT_CRASH_RUNS=500 cargo test --package keyraft-tests -- --nocapture
+
+bench: deps-bench
+	cargo build --release --bin keyraft
+	cargo run --release --package keyraft-benches
+
+fix:
+	cargo fmt --all
+	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged

@@ -1,0 +1,84 @@
+//! What only the room itself can see of an embedded token: every object in it, by its own session.
+
+use super::ffi::Operation;
+use super::smk::Purpose;
+use super::template::{self, Template};
+use super::{ModuleSource, Pin, SlotChoice, TokenConfig, TokenError, TokenVerdict, initialize, slot, task};
+use crate::domain::{AttributeType as A, Attributes, Generation, GroupId, KeyAlgorithm, ObjectClass};
+
+fn config(folder: &std::path::Path) -> TokenConfig {
+    let source = ModuleSource::Embedded { folder: folder.join("token") };
+    let pin = Pin::new("12345678".into());
+    initialize(&source, "unit", &pin, &pin).unwrap();
+    TokenConfig { source, slot: SlotChoice::Only, pin, residency: None }
+}
+
+#[test]
+fn the_smk_and_member_keys_do_what_they_are_for_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let vault = slot::open(&config(folder.path())).unwrap();
+    vault.ledger.index.lock().bind(GroupId([1; 8]));
+    let session = vault.module.open(vault.slot).unwrap();
+    let generation = Generation(1);
+    let made = vault.create_smk(&session, generation, None).unwrap();
+    vault.member_key(Purpose::Unlock).unwrap();
+    let kind = KeyAlgorithm::Aes { bits: 256 };
+    let originated = vault.originate(&session, generation, kind, &Attributes::new()).unwrap();
+    let transport = vault.member_key(Purpose::Transport).unwrap();
+    let delivered =
+        vault.deliver_smk(&session, generation, &made.self_blob, &transport.public.spki()).unwrap();
+
+    let mut secrets = 0;
+    for object in session.find(&Template::default()).unwrap() {
+        let class = session.read_number(object, A::CLASS);
+        if class == Some(ObjectClass::SecretKey.number()) || class == Some(ObjectClass::PrivateKey.number()) {
+            secrets += 1;
+            assert_eq!(session.read_flag(object, A::SENSITIVE), Some(true));
+            assert_eq!(session.read_flag(object, A::EXTRACTABLE), Some(false));
+            assert!(session.set_flag(object, A::EXTRACTABLE, true).is_err());
+        }
+    }
+    // The SMK and its working copy, transport, unlock, canary; nothing in passing is left.
+    assert_eq!(secrets, 5);
+
+    let smk = vault.smk(generation).unwrap();
+    let token_smk = vault.ledger.index.lock().smks[&generation].token;
+    assert_ne!(smk, token_smk, "the working copy is in use");
+    let readable = template::key(kind, false, false, true).usages(ObjectClass::SecretKey, |_| false);
+    let blob = originated.wrapped.unwrap().bytes;
+    let rfc5649 = &vault.abilities.rfc5649;
+    for key in [smk, token_smk] {
+        assert!(session.unwrap(rfc5649, key, &blob, &readable).is_err(), "no readable key comes out");
+        assert!(session.unwrap(rfc5649, key, &made.self_blob, &readable).is_err(), "nor the SMK");
+        assert!(session.wrap(rfc5649, smk, key).is_err(), "nor does it leave wrapped");
+        assert!(session.set_flag(key, A::DECRYPT, true).is_err());
+    }
+    let oaep = super::smk::oaep();
+    let wrong_use = vault.module.open(vault.slot).unwrap();
+    assert!(wrong_use.run(Operation::Decrypt, &oaep, transport.handle, &delivered).is_err());
+    assert!(session.unwrap(&oaep, transport.handle, &delivered, &readable).is_err());
+    let unlock = vault.member_key(Purpose::Unlock).unwrap();
+    let strict = template::key(kind, false, true, false).usages(ObjectClass::SecretKey, |_| false);
+    assert!(session.unwrap(&oaep, unlock.handle, &delivered, &strict).is_err());
+}
+
+#[tokio::test]
+async fn a_closed_token_answers_so_and_a_full_queue_is_a_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let token = task::Token::open(config(folder.path())).unwrap();
+    let other = token.clone();
+    token.close().await;
+    assert!(matches!(other.canary().await, Err(TokenError::Closed)));
+    assert_eq!(TokenError::Busy(1024).verdict(), TokenVerdict::Limit);
+    assert_eq!(format!("{:?}", Pin::new("1234".into())), "Pin(..)");
+}
+
+#[test]
+fn ambiguous_errors_are_judged_by_the_canary() {
+    let folder = tempfile::tempdir().unwrap();
+    let vault = slot::open(&config(folder.path())).unwrap();
+    let error = || TokenError::Call { call: "C_Decrypt", code: 0x30, verdict: TokenVerdict::Failed };
+    assert_eq!(vault.judge(error()).verdict(), TokenVerdict::Refused);
+    std::fs::remove_dir_all(folder.path().join("token")).unwrap();
+    assert_eq!(vault.judge(error()).verdict(), TokenVerdict::Failed);
+}
