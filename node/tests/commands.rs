@@ -174,9 +174,11 @@ fn the_group(member: &Member) {
     assert!(member.json("check")["findings"].as_array().is_some_and(Vec::is_empty));
     member.good("synchronize", b"");
     member.good("recover", b"");
-    member.good("option set isolated_service fence", b"");
-    assert_eq!(member.json("option show")["isolated_service"], "fence");
-    member.good("option set isolated_service serve", b"");
+    member.good("option set partial_keys allow", b"");
+    assert_eq!(member.json("option show")["partial_keys"], "allow");
+    member.good("option set partial_keys refuse", b"");
+    member.bad("option set isolated_service fence", 4, "not available");
+    assert_eq!(member.json("option show")["isolated_service"], "serve");
 }
 
 fn keys_of_each_kind(member: &Member) {
