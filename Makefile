@@ -47,7 +47,7 @@ $(DENY):
 soak: deps-test
 	cargo build --bin keyraft
 	KEYRAFT_CRASH_ROUNDS=500 cargo test --package keyraft-storage --test crash -- --nocapture
-	KEYRAFT_CRASH_RUNS=500 cargo test --package keyraft-tests -- --nocapture
+	KEYRAFT_CRASH_RUNS=500 cargo test --package keyraft-tests --test group -- --nocapture
 
 bench: deps-bench
 	cargo build --release --bin keyraft

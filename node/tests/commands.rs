@@ -240,7 +240,7 @@ fn encrypt_and_decrypt(member: &Member) {
 fn import(member: &Member) {
     fs::write(member.path("k"), [7; 32]).expect("writes");
     member.good("key import aes:256 --in k --label brought", b"");
-    member.bad("key import aes:128 --in k --label brought2", 4, "help");
+    member.bad("key import aes:128 --in k --label brought2", 2, "");
     member.bad("key import aes:128 --in missing", 2, "cannot read");
     member.good("key import data --label note", b"a note");
     let shown = member.json("key show brought");
