@@ -1,4 +1,5 @@
-//! Keeps the keys of a group of PKCS#11 tokens equal. Rooms are listed from the ground up: a room may use only
+//! Keeps the keys of a group of PKCS#11 tokens equal. Without the feature `member` this is what a client needs alone:
+//! the nouns, the requests and a blocking connection. Rooms are listed from the ground up: a room may use only
 //! rooms listed before it. `tests/tests/tidy.rs` holds us to it.
 
 pub mod limits; // every bound of the system
@@ -6,12 +7,21 @@ pub mod clock; // the one real clock
 pub mod codec; // values to bytes and back
 pub mod domain; // objects, attributes, members
 pub mod state; // what the group has agreed on
+#[cfg(feature = "member")]
 pub mod envelope; // how a key travels
+#[cfg(feature = "member")]
 pub mod cloning; // how a member is admitted to the SMK
 pub mod wire; // what members and clients say to each other
+pub mod client; // a blocking connection to a member
+#[cfg(feature = "member")]
 pub mod token; // where keys live
+#[cfg(feature = "member")]
 pub mod transport; // how it gets there
+#[cfg(feature = "member")]
 pub mod consensus; // how the group agrees
+#[cfg(feature = "member")]
 pub mod reconciler; // makes held what is agreed
+#[cfg(feature = "member")]
 pub mod service; // creates, uses and deletes keys
+#[cfg(feature = "member")]
 pub mod assembly; // a whole member

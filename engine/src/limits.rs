@@ -13,6 +13,8 @@ pub const ID_BLOCK_COUNT: u64 = 256;
 pub const RESERVED_IDS_MAX: usize = 1024;
 /// Kinds of keys that a card may list.
 pub const CARD_KINDS_MAX: usize = 64;
+/// Mechanisms that a card may list.
+pub const CARD_MECHANISMS_MAX: usize = 1024;
 /// Objects that one request may create (a key pair is two).
 pub const OBJECTS_PER_REQUEST_MAX: usize = 2;
 /// Settlements that one log entry may carry.
@@ -57,6 +59,21 @@ pub const ENVELOPE_MAX_BYTES: usize = 256 * 1024;
 pub const SECRET_MAX_BYTES: usize = 1024;
 /// Data handed to one single-part operation, bytes.
 pub const OPERATION_DATA_MAX_BYTES: usize = 1024 * 1024;
+
+/// Random bytes of one call.
+pub const RANDOM_MAX_BYTES: usize = 64 * 1024;
+/// Wrong PINs of one client until the PIN is locked for it.
+pub const PIN_TRIES_MAX: u32 = 10;
+/// Life of a login ticket.
+pub const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);
+/// A PIN, fewest bytes.
+pub const PIN_MIN_BYTES: usize = 4;
+/// A PIN, most bytes.
+pub const PIN_MAX_BYTES: usize = 255;
+/// Handles of one answer to a search.
+pub const FOUND_MAX: usize = 10_000;
+/// Session objects of applications that a member keeps unwrapped in its token, the longest unused going first.
+pub const SESSION_OBJECTS_MAX: usize = 1024;
 
 /// One frame on a connection, header included, bytes.
 pub const FRAME_MAX_BYTES: usize = 4 * 1024 * 1024;

@@ -2,6 +2,7 @@
 
 use super::ids::Fingerprint;
 use super::key::KeyAlgorithm;
+use super::mechanism::MechanismInfo;
 use super::object::WrapAlgorithm;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -46,6 +47,9 @@ pub struct Profile {
     pub unwrap_template: bool,
     /// Where imported keys live.
     pub residency: Residency,
+    /// What it says of its mechanisms (C_GetMechanismList, C_GetMechanismInfo), by number; at most
+    /// [`CARD_MECHANISMS_MAX`](crate::limits::CARD_MECHANISMS_MAX).
+    pub mechanisms: Vec<MechanismInfo>,
 }
 
 /// Why a token cannot carry a kind of key.

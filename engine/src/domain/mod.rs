@@ -12,6 +12,6 @@ pub use ids::{
     ClientId, Fingerprint, Generation, GroupId, Lineage, LogIndex, MemberId, ObjectId, RequestId, Version,
 };
 pub use key::{Curve, KeyAlgorithm};
-pub use mechanism::{Mechanism, Parameters};
+pub use mechanism::{Mechanism, MechanismInfo, Parameters};
 pub use member::{CannotCarry, MemberCard, Profile, Residency, TokenIdentity};
 pub use object::{ContentKey, Envelope, EnvelopeContent, WrapAlgorithm, WrappedKey};

@@ -31,7 +31,8 @@ fn place(request: &ClientRequest) -> Place {
         | ClientRequest::Coverage { .. }
         | ClientRequest::Synchronize
         | ClientRequest::Recover
-        | ClientRequest::Check => Place::Here,
+        | ClientRequest::Check
+        | ClientRequest::Slot(_) => Place::Here,
     }
 }
 
@@ -62,6 +63,7 @@ impl Core {
             ClientRequest::Recover => self.recover(),
             ClientRequest::SetOption(option) => self.set_option(option).await,
             ClientRequest::Check => self.check().await,
+            ClientRequest::Slot(call) => self.slot(*call).await,
         }
     }
 

@@ -12,6 +12,7 @@ mod primary;
 mod read;
 pub mod record;
 pub mod settler;
+mod slot;
 mod uses;
 
 pub use admission::{Joins, authority_context};

@@ -225,6 +225,7 @@ mod tests {
                 exact_lengths: true,
                 unwrap_template: true,
                 residency: Residency::Session,
+                mechanisms: Vec::new(),
             },
         }
     }

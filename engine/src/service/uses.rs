@@ -108,6 +108,8 @@ impl Core {
             UseKind::Verify(_) => AttributeType::VERIFY,
             UseKind::Encrypt => AttributeType::ENCRYPT,
             UseKind::Decrypt => AttributeType::DECRYPT,
+            UseKind::SignRecover => AttributeType::SIGN_RECOVER,
+            UseKind::VerifyRecover => AttributeType::VERIFY_RECOVER,
         };
         if !record.flag(needed) {
             const KEY_FUNCTION_NOT_PERMITTED: u64 = 0x68;

@@ -123,6 +123,7 @@ pub(super) fn card(name: &str) -> MemberCard {
             exact_lengths: true,
             unwrap_template: true,
             residency: Residency::Session,
+            mechanisms: Vec::new(),
         },
     }
 }

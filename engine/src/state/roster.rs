@@ -6,7 +6,9 @@ use super::{
 };
 use crate::clock::UnixMillis;
 use crate::domain::{LogIndex, MemberCard, MemberId};
-use crate::limits::{CARD_KINDS_MAX, INVITES_MAX, MEMBERS_MAX, PUBLIC_KEY_MAX_BYTES, TEXT_MAX_BYTES};
+use crate::limits::{
+    CARD_KINDS_MAX, CARD_MECHANISMS_MAX, INVITES_MAX, MEMBERS_MAX, PUBLIC_KEY_MAX_BYTES, TEXT_MAX_BYTES,
+};
 
 /// The first member of a group.
 const FIRST_MEMBER: MemberId = MemberId(1);
@@ -168,7 +170,10 @@ fn check_card(card: &MemberCard) -> Result<(), Rejection> {
     if texts.into_iter().chain([&card.name, &card.address]).any(|text| text.len() > TEXT_MAX_BYTES) {
         return Err(malformed("a text on the card is too long"));
     }
-    if card.transport_key.len() > PUBLIC_KEY_MAX_BYTES || card.profile.carries.len() > CARD_KINDS_MAX {
+    if card.transport_key.len() > PUBLIC_KEY_MAX_BYTES
+        || card.profile.carries.len() > CARD_KINDS_MAX
+        || card.profile.mechanisms.len() > CARD_MECHANISMS_MAX
+    {
         return Err(malformed("the card's transport key or its list of kinds is too long"));
     }
     Ok(())

@@ -2,11 +2,14 @@
 
 use super::error::Fault;
 use super::template::Template;
-use crate::domain::{AttributeType, AttributeValue, Mechanism, Parameters};
+use crate::domain::{AttributeType, AttributeValue, Mechanism, MechanismInfo, Parameters};
 use cryptoki_sys::{
-    CK_ATTRIBUTE, CK_BBOOL, CK_C_INITIALIZE_ARGS, CK_FUNCTION_LIST, CK_GCM_PARAMS, CK_MECHANISM,
-    CK_MECHANISM_INFO, CK_RSA_PKCS_OAEP_PARAMS, CK_RSA_PKCS_PSS_PARAMS, CK_TOKEN_INFO, CK_ULONG,
-    CKF_OS_LOCKING_OK, CKF_RW_SESSION, CKF_SERIAL_SESSION, CKU_SO, CKU_USER, CKZ_DATA_SPECIFIED,
+    CK_AES_CBC_ENCRYPT_DATA_PARAMS, CK_AES_CTR_PARAMS, CK_ATTRIBUTE, CK_BBOOL, CK_C_INITIALIZE_ARGS,
+    CK_CCM_PARAMS, CK_ECDH1_DERIVE_PARAMS, CK_EDDSA_PARAMS, CK_FUNCTION_LIST, CK_GCM_PARAMS, CK_HKDF_PARAMS,
+    CK_KEY_DERIVATION_STRING_DATA, CK_MECHANISM, CK_MECHANISM_INFO, CK_RSA_AES_KEY_WRAP_PARAMS,
+    CK_RSA_PKCS_OAEP_PARAMS, CK_RSA_PKCS_PSS_PARAMS, CK_TOKEN_INFO, CK_ULONG, CKF_HKDF_SALT_DATA,
+    CKF_HKDF_SALT_NULL, CKF_OS_LOCKING_OK, CKF_RW_SESSION, CKF_SERIAL_SESSION, CKU_SO, CKU_USER,
+    CKZ_DATA_SPECIFIED,
 };
 use std::ffi::{CString, c_void};
 use std::path::Path;
@@ -145,6 +148,25 @@ impl Module {
         Some((info.ulMinKeySize, info.ulMaxKeySize))
     }
 
+    /// What the token says of its mechanisms, by number.
+    pub fn mechanisms(&self, slot: u64) -> Result<Vec<MechanismInfo>, Fault> {
+        let mut count = 0;
+        call!(self, C_GetMechanismList(slot, null_mut(), &raw mut count))?;
+        let mut numbers = vec![0; to_usize(count).min(crate::limits::CARD_MECHANISMS_MAX)];
+        count = numbers.len() as CK_ULONG;
+        call!(self, C_GetMechanismList(slot, numbers.as_mut_ptr(), &raw mut count))?;
+        numbers.truncate(to_usize(count));
+        numbers.sort_unstable();
+        numbers.dedup();
+        let info = |number| {
+            let mut info = CK_MECHANISM_INFO { ulMinKeySize: 0, ulMaxKeySize: 0, flags: 0 };
+            call!(self, C_GetMechanismInfo(slot, number, &raw mut info)).ok()?;
+            let CK_MECHANISM_INFO { ulMinKeySize, ulMaxKeySize, flags } = info;
+            Some(MechanismInfo { number, min_key: ulMinKeySize, max_key: ulMaxKeySize, flags })
+        };
+        Ok(numbers.into_iter().filter_map(info).collect())
+    }
+
     /// C_InitToken.
     pub fn init_token(&self, slot: u64, so_pin: &str, label: &str) -> Result<(), Fault> {
         let mut padded = [b' '; 32];
@@ -198,6 +220,8 @@ pub(super) enum User {
 #[derive(Clone, Copy)]
 pub(super) enum Operation {
     Sign,
+    SignRecover,
+    VerifyRecover,
     Encrypt,
     Decrypt,
 }
@@ -393,6 +417,14 @@ impl Session {
                 call!(self.module, C_SignInit(self.handle, mechanism, key))?;
                 call!(self.module, C_Sign(self.handle, input, input_length, output, room))?;
             }
+            Operation::SignRecover => {
+                call!(self.module, C_SignRecoverInit(self.handle, mechanism, key))?;
+                call!(self.module, C_SignRecover(self.handle, input, input_length, output, room))?;
+            }
+            Operation::VerifyRecover => {
+                call!(self.module, C_VerifyRecoverInit(self.handle, mechanism, key))?;
+                call!(self.module, C_VerifyRecover(self.handle, input, input_length, output, room))?;
+            }
             Operation::Encrypt => {
                 call!(self.module, C_EncryptInit(self.handle, mechanism, key))?;
                 call!(self.module, C_Encrypt(self.handle, input, input_length, output, room))?;
@@ -491,70 +523,37 @@ impl RawTemplate {
 struct RawMechanism {
     raw: CK_MECHANISM,
     bytes: Vec<Vec<u8>>,
-    parameters: RawParameters,
+    /// Keeps what `raw` points to where it is.
+    _parameters: RawParameters,
 }
 
+#[expect(dead_code, reason = "the boxes are only kept; C reads them")]
 enum RawParameters {
-    None,
+    Plain,
     Pss(Box<CK_RSA_PKCS_PSS_PARAMS>),
     Oaep(Box<CK_RSA_PKCS_OAEP_PARAMS>),
     Gcm(Box<CK_GCM_PARAMS>),
+    Ccm(Box<CK_CCM_PARAMS>),
+    Ctr(Box<CK_AES_CTR_PARAMS>),
+    Ecdh(Box<CK_ECDH1_DERIVE_PARAMS>),
+    Eddsa(Box<CK_EDDSA_PARAMS>),
+    Hkdf(Box<CK_HKDF_PARAMS>),
+    CbcEncryptData(Box<CK_AES_CBC_ENCRYPT_DATA_PARAMS>),
+    StringData(Box<CK_KEY_DERIVATION_STRING_DATA>),
+    Number(Box<CK_ULONG>),
+    RsaAesWrap(Box<CK_RSA_AES_KEY_WRAP_PARAMS>, Box<CK_RSA_PKCS_OAEP_PARAMS>),
 }
 
 impl RawMechanism {
     fn new(mechanism: &Mechanism) -> Self {
-        let mut bytes: Vec<Vec<u8>> = Vec::new();
-        let mut keep = |value: &[u8]| {
-            bytes.push(value.to_vec());
-            // A moved Vec keeps its heap block, so the address holds while `bytes` lives.
-            bytes
-                .last_mut()
-                .map_or(null_mut(), |kept| if kept.is_empty() { null_mut() } else { kept.as_mut_ptr() })
+        let mut bytes = Vec::new();
+        let (parameters, pointer, size) = raw_parameters(&mechanism.parameters, &mut bytes);
+        let raw = CK_MECHANISM {
+            mechanism: mechanism.number,
+            pParameter: pointer,
+            ulParameterLen: size as CK_ULONG,
         };
-        let mut parameter = (null_mut(), 0);
-        let parameters = match &mechanism.parameters {
-            Parameters::None => RawParameters::None,
-            Parameters::Bytes(value) => {
-                parameter = (keep(value).cast(), value.len());
-                RawParameters::None
-            }
-            Parameters::Pss { hash, mgf, salt_bytes } => {
-                RawParameters::Pss(Box::new(CK_RSA_PKCS_PSS_PARAMS {
-                    hashAlg: *hash,
-                    mgf: *mgf,
-                    sLen: *salt_bytes,
-                }))
-            }
-            Parameters::Oaep { hash, mgf, label } => RawParameters::Oaep(Box::new(CK_RSA_PKCS_OAEP_PARAMS {
-                hashAlg: *hash,
-                mgf: *mgf,
-                source: CKZ_DATA_SPECIFIED,
-                pSourceData: keep(label).cast(),
-                ulSourceDataLen: length(label),
-            })),
-            Parameters::Gcm { iv, aad, tag_bits } => RawParameters::Gcm(Box::new(CK_GCM_PARAMS {
-                pIv: keep(iv),
-                ulIvLen: length(iv),
-                ulIvBits: length(iv) * 8,
-                pAAD: keep(aad),
-                ulAADLen: length(aad),
-                ulTagBits: *tag_bits,
-            })),
-        };
-        let mut made = Self {
-            raw: CK_MECHANISM { mechanism: mechanism.number, pParameter: parameter.0, ulParameterLen: 0 },
-            bytes,
-            parameters,
-        };
-        let (pointer, size) = match &mut made.parameters {
-            RawParameters::None => parameter,
-            RawParameters::Pss(pss) => ((&raw mut **pss).cast(), size_of::<CK_RSA_PKCS_PSS_PARAMS>()),
-            RawParameters::Oaep(oaep) => ((&raw mut **oaep).cast(), size_of::<CK_RSA_PKCS_OAEP_PARAMS>()),
-            RawParameters::Gcm(gcm) => ((&raw mut **gcm).cast(), size_of::<CK_GCM_PARAMS>()),
-        };
-        made.raw.pParameter = pointer;
-        made.raw.ulParameterLen = size as CK_ULONG;
-        made
+        Self { raw, bytes, _parameters: parameters }
     }
 
     fn pointer(&mut self) -> *mut CK_MECHANISM {
@@ -565,5 +564,135 @@ impl RawMechanism {
 impl Drop for RawMechanism {
     fn drop(&mut self) {
         self.bytes.iter_mut().for_each(Zeroize::zeroize);
+    }
+}
+
+/// Copies bytes to where they stay: a moved Vec keeps its heap block, so the address holds while `kept` lives.
+fn keep(kept: &mut Vec<Vec<u8>>, value: &[u8]) -> *mut u8 {
+    kept.push(value.to_vec());
+    kept.last_mut().filter(|kept| !kept.is_empty()).map_or(null_mut(), |kept| kept.as_mut_ptr())
+}
+
+/// A boxed structure with its address and size.
+macro_rules! boxed {
+    ($kind:ident, $value:expr) => {{
+        let mut value = Box::new($value);
+        let (pointer, size) = ((&raw mut *value).cast(), size_of_val(&*value));
+        (RawParameters::$kind(value), pointer, size)
+    }};
+}
+
+fn raw_parameters(parameters: &Parameters, kept: &mut Vec<Vec<u8>>) -> (RawParameters, *mut c_void, usize) {
+    match parameters {
+        Parameters::None => (RawParameters::Plain, null_mut(), 0),
+        Parameters::Bytes(value) => (RawParameters::Plain, keep(kept, value).cast(), value.len()),
+        Parameters::Number(number) => boxed!(Number, *number),
+        Parameters::Pss { hash, mgf, salt_bytes } => {
+            boxed!(Pss, CK_RSA_PKCS_PSS_PARAMS { hashAlg: *hash, mgf: *mgf, sLen: *salt_bytes })
+        }
+        Parameters::Oaep { hash, mgf, label } => boxed!(Oaep, raw_oaep(*hash, *mgf, label, kept)),
+        Parameters::Gcm { .. } | Parameters::Ccm { .. } | Parameters::Ctr { .. } => {
+            raw_modes(parameters, kept)
+        }
+        Parameters::Eddsa { prehash, context } => boxed!(
+            Eddsa,
+            CK_EDDSA_PARAMS {
+                phFlag: CK_BBOOL::from(*prehash),
+                ulContextDataLen: length(context),
+                pContextData: keep(kept, context),
+            }
+        ),
+        Parameters::RsaAesWrap { aes_bits, hash, mgf, label } => {
+            let mut oaep = Box::new(raw_oaep(*hash, *mgf, label, kept));
+            let pointer = &raw mut *oaep;
+            let mut wrap =
+                Box::new(CK_RSA_AES_KEY_WRAP_PARAMS { ulAESKeyBits: *aes_bits, pOAEPParams: pointer });
+            let pointer = (&raw mut *wrap).cast();
+            (RawParameters::RsaAesWrap(wrap, oaep), pointer, size_of::<CK_RSA_AES_KEY_WRAP_PARAMS>())
+        }
+        Parameters::Ecdh { .. }
+        | Parameters::Hkdf { .. }
+        | Parameters::CbcEncryptData { .. }
+        | Parameters::StringData(_) => raw_derivation(parameters, kept),
+    }
+}
+
+fn raw_oaep(hash: u64, mgf: u64, label: &[u8], kept: &mut Vec<Vec<u8>>) -> CK_RSA_PKCS_OAEP_PARAMS {
+    CK_RSA_PKCS_OAEP_PARAMS {
+        hashAlg: hash,
+        mgf,
+        source: CKZ_DATA_SPECIFIED,
+        pSourceData: keep(kept, label).cast(),
+        ulSourceDataLen: length(label),
+    }
+}
+
+/// Parameters of AES's modes.
+fn raw_modes(parameters: &Parameters, kept: &mut Vec<Vec<u8>>) -> (RawParameters, *mut c_void, usize) {
+    match parameters {
+        Parameters::Gcm { iv, aad, tag_bits } => boxed!(
+            Gcm,
+            CK_GCM_PARAMS {
+                pIv: keep(kept, iv),
+                ulIvLen: length(iv),
+                ulIvBits: length(iv) * 8,
+                pAAD: keep(kept, aad),
+                ulAADLen: length(aad),
+                ulTagBits: *tag_bits,
+            }
+        ),
+        Parameters::Ccm { data_bytes, nonce, aad, mac_bytes } => boxed!(
+            Ccm,
+            CK_CCM_PARAMS {
+                ulDataLen: *data_bytes,
+                pNonce: keep(kept, nonce),
+                ulNonceLen: length(nonce),
+                pAAD: keep(kept, aad),
+                ulAADLen: length(aad),
+                ulMACLen: *mac_bytes,
+            }
+        ),
+        Parameters::Ctr { counter_bits, block } => {
+            boxed!(Ctr, CK_AES_CTR_PARAMS { ulCounterBits: *counter_bits, cb: *block })
+        }
+        _ => (RawParameters::Plain, null_mut(), 0),
+    }
+}
+
+/// Parameters of key derivations.
+fn raw_derivation(parameters: &Parameters, kept: &mut Vec<Vec<u8>>) -> (RawParameters, *mut c_void, usize) {
+    match parameters {
+        Parameters::Ecdh { kdf, shared, public } => boxed!(
+            Ecdh,
+            CK_ECDH1_DERIVE_PARAMS {
+                kdf: *kdf,
+                ulSharedDataLen: length(shared),
+                pSharedData: keep(kept, shared),
+                ulPublicDataLen: length(public),
+                pPublicData: keep(kept, public),
+            }
+        ),
+        Parameters::Hkdf { extract, expand, hash, salt, info } => boxed!(
+            Hkdf,
+            CK_HKDF_PARAMS {
+                bExtract: CK_BBOOL::from(*extract),
+                bExpand: CK_BBOOL::from(*expand),
+                prfHashMechanism: *hash,
+                ulSaltType: if salt.is_some() { CKF_HKDF_SALT_DATA } else { CKF_HKDF_SALT_NULL },
+                pSalt: keep(kept, salt.as_deref().unwrap_or_default()),
+                ulSaltLen: length(salt.as_deref().unwrap_or_default()),
+                hSaltKey: 0,
+                pInfo: keep(kept, info),
+                ulInfoLen: length(info),
+            }
+        ),
+        Parameters::CbcEncryptData { iv, data } => boxed!(
+            CbcEncryptData,
+            CK_AES_CBC_ENCRYPT_DATA_PARAMS { iv: *iv, pData: keep(kept, data), length: length(data) }
+        ),
+        Parameters::StringData(data) => {
+            boxed!(StringData, CK_KEY_DERIVATION_STRING_DATA { pData: keep(kept, data), ulLen: length(data) })
+        }
+        _ => (RawParameters::Plain, null_mut(), 0),
     }
 }

@@ -88,6 +88,7 @@ pub(super) fn probe(
         exact_lengths: keeps_lengths(session, &abilities.rfc5649, smk).unwrap_or(false),
         unwrap_template: abilities.unwrap_template,
         residency,
+        mechanisms: module.mechanisms(slot).unwrap_or_default(),
     };
     Ok((abilities, profile))
 }

@@ -135,6 +135,8 @@ fn operate(
         UseKind::Sign => Operation::Sign,
         UseKind::Encrypt => Operation::Encrypt,
         UseKind::Decrypt => Operation::Decrypt,
+        UseKind::SignRecover => Operation::SignRecover,
+        UseKind::VerifyRecover => Operation::VerifyRecover,
         UseKind::Verify(signature) => {
             return match session.verify(mechanism, key, data, signature) {
                 Ok(()) => Ok(Zeroizing::default()),

@@ -3,7 +3,7 @@
 use super::connection::{Connection, Watch};
 use super::{LinkError, hello, unix};
 use crate::limits;
-use crate::wire::{Answer, ClientRequest, Failure, FailureKind, Request, Response};
+use crate::wire::{Answer, ClientRequest, Failure, FailureKind, Hello, Request, Response};
 use std::path::Path;
 use std::time::Duration;
 use tokio::net::UnixStream;
@@ -19,7 +19,7 @@ impl Client {
         let connected = async {
             let stream =
                 UnixStream::connect(path).await.map_err(|e| LinkError::Unreachable(e.to_string()))?;
-            let (connection, theirs) = Connection::open(stream, &hello::anonymous(), Watch::Kernel).await?;
+            let (connection, theirs) = Connection::open(stream, &Hello::anonymous(), Watch::Kernel).await?;
             hello::judge_protocol(&theirs).map_err(LinkError::Refused)?;
             Ok(Self(connection))
         };

@@ -2,9 +2,9 @@
 //! and watches; it ends with the connection, and every call then ends at once.
 
 use super::LinkError;
-use super::frame::{self, Ask, Frame, FrameError, NO_REQUEST, Reply};
 use super::stream::{self, Ear};
 use crate::limits;
+use crate::wire::frame::{self, Ask, Frame, FrameError, NO_REQUEST, Reply};
 use crate::wire::{FailureKind, Hello, Request, Response};
 use parking_lot::Mutex;
 use std::collections::HashMap;

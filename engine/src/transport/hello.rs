@@ -2,13 +2,8 @@
 
 use super::Caller;
 use super::pki::Named;
-use crate::domain::{Fingerprint, Lineage, MemberId};
-use crate::wire::{Failure, FailureKind, Hello, Lane, PROTOCOL};
-
-/// The hello of somebody who is no member: a joiner or a local client.
-pub(super) fn anonymous() -> Hello {
-    Hello { protocol: PROTOCOL, group: None, lineage: Lineage(0), member: None, lane: Lane::Calls }
-}
+use crate::domain::{Fingerprint, MemberId};
+use crate::wire::{Failure, FailureKind, Hello};
 
 /// What the accepting side makes of a TCP caller's hello and certificate.
 pub(super) fn judge_caller(
@@ -51,7 +46,7 @@ pub(super) fn removed(member: MemberId) -> Failure {
 
 /// What a local client's hello is worth: its protocol must be ours.
 pub(super) fn judge_local(theirs: &Hello) -> Result<(), Failure> {
-    check_protocol(&anonymous(), theirs).map_err(forbidden)
+    check_protocol(&Hello::anonymous(), theirs).map_err(forbidden)
 }
 
 /// What the connecting side makes of the answer: the member it meant, of its own group and history.
@@ -68,7 +63,7 @@ pub(super) fn judge_member(ours: &Hello, theirs: &Hello, meant: MemberId) -> Res
 
 /// What a joiner or local client makes of the answer.
 pub(super) fn judge_protocol(theirs: &Hello) -> Result<(), String> {
-    check_protocol(&anonymous(), theirs)
+    check_protocol(&Hello::anonymous(), theirs)
 }
 
 fn check_protocol(ours: &Hello, theirs: &Hello) -> Result<(), String> {
@@ -103,6 +98,8 @@ fn forbidden(message: String) -> Failure {
 mod tests {
     use super::*;
     use crate::domain::GroupId;
+    use crate::domain::Lineage;
+    use crate::wire::{Lane, PROTOCOL};
 
     const GROUP: GroupId = GroupId([1; 8]);
     const TLS: Fingerprint = Fingerprint([2; 32]);
@@ -122,7 +119,7 @@ mod tests {
     #[test]
     fn members_and_joiners_are_told_apart() {
         assert_eq!(judge(|_, _| ()), Ok(Caller::Member(MemberId(2))));
-        assert_eq!(judge(|hello, named| (*hello, *named) = (anonymous(), None)), Ok(Caller::Unproven));
+        assert_eq!(judge(|hello, named| (*hello, *named) = (Hello::anonymous(), None)), Ok(Caller::Unproven));
     }
 
     #[test]

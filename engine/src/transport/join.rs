@@ -5,7 +5,7 @@ use super::pki::Named;
 use super::{LinkError, hello, stream, tls};
 use crate::domain::Fingerprint;
 use crate::limits;
-use crate::wire::{Failure, FailureKind, JoinAnswer, JoinRequest, Request, Response};
+use crate::wire::{Failure, FailureKind, Hello, JoinAnswer, JoinRequest, Request, Response};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
@@ -58,7 +58,7 @@ impl JoinClient {
         let member = named
             .map_err(|e| LinkError::Refused(e.to_string()))?
             .ok_or_else(|| LinkError::Refused("it shows no certificate".into()))?;
-        let (connection, theirs) = Connection::open(stream, &hello::anonymous(), Watch::Pings).await?;
+        let (connection, theirs) = Connection::open(stream, &Hello::anonymous(), Watch::Pings).await?;
         hello::judge_protocol(&theirs).map_err(LinkError::Refused)?;
         Ok(Self { connection, member })
     }

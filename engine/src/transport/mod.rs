@@ -2,7 +2,7 @@
 //! joiners, a Unix socket with peer credentials for local clients. One connection carries many requests at once;
 //! answers come in any order.
 //!
-//! `frame` and `hello` are pure. `stream` reads and writes frames. `connection` is the asking half of one
+//! `hello` is pure. `stream` reads and writes frames. `connection` is the asking half of one
 //! connection; `link` keeps one for each (member, lane), `client` and `join` use one alone. `server` is the
 //! answering half, over TCP and over the Unix socket that `unix` binds. `pki` makes and reads certificates, `tls`
 //! turns them into configurations.
@@ -13,7 +13,6 @@
 
 mod client;
 mod connection;
-mod frame;
 mod hello;
 mod join;
 mod link;

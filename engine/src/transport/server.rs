@@ -1,10 +1,10 @@
 //! The answering half: accepts, finds out who asks, and hands requests to the handler, many at once.
 
-use super::frame::{self, Ask, Frame, FrameError, NO_REQUEST, Reply};
 use super::stream::{self, Ear};
 use super::{Caller, ConnectionId, Handler, Identity, hello, tls};
 use crate::domain::Fingerprint;
 use crate::limits;
+use crate::wire::frame::{self, Ask, Frame, FrameError, NO_REQUEST, Reply};
 use crate::wire::{Failure, FailureKind, Hello, Request, Response};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -62,7 +62,7 @@ pub async fn serve_unix(
             warn!(%error, path = %path.display(), "other users cannot be let in");
         }
     }
-    let server = Arc::new(Server { handler, hello: hello::anonymous(), shutdown, gates: Gates::new() });
+    let server = Arc::new(Server { handler, hello: Hello::anonymous(), shutdown, gates: Gates::new() });
     let allowed: Arc<[u32]> = allowed.into();
     accept_all(server, listener, move |server, stream, gate| {
         server.serve_local(allowed.clone(), stream, gate).boxed()
@@ -476,7 +476,7 @@ mod tests {
         let gates = Gates { strangers: Arc::new(Semaphore::new(4)), known: Arc::new(Semaphore::new(1)) };
         let (strangers, known) = (gates.strangers.clone(), gates.known.clone());
         let (_stop, shutdown) = watch::channel(false);
-        let server = Server { handler: Arc::new(Nobody), hello: hello::anonymous(), shutdown, gates };
+        let server = Server { handler: Arc::new(Nobody), hello: Hello::anonymous(), shutdown, gates };
         let enter = |caller| server.place(caller, strangers.clone().try_acquire_owned().expect("a gate"));
         let member = enter(Caller::Member(MemberId(1))).expect("a place");
         assert_eq!((strangers.available_permits(), known.available_permits()), (4, 0));

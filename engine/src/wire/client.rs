@@ -1,5 +1,6 @@
 //! What clients ask. A client may ask any member; the service carries it to the member that can answer.
 
+use super::slot::{SlotCall, SlotReply};
 use crate::domain::{
     Attributes, CannotCarry, GroupId, KeyAlgorithm, Lineage, LogIndex, Mechanism, MemberId, ObjectClass,
     ObjectId, RequestId,
@@ -56,6 +57,8 @@ pub enum ClientRequest {
     SetOption(GroupOption),
     /// The member checks its token and its place in the group, and says what it finds.
     Check,
+    /// A call on the virtual slot, by an application.
+    Slot(Box<SlotCall>),
 }
 
 /// What to generate.
@@ -143,6 +146,10 @@ pub enum UseKind {
     Encrypt,
     /// C_Decrypt
     Decrypt,
+    /// C_SignRecover
+    SignRecover,
+    /// C_VerifyRecover
+    VerifyRecover,
 }
 
 /// Answers to clients. Order is the wire format.
@@ -179,6 +186,8 @@ pub enum Answer {
     Invitation(String),
     /// To Check: findings for people, one a line; empty if all is well.
     Findings(Vec<String>),
+    /// To Slot.
+    Slot(Box<SlotReply>),
 }
 
 /// What `status` shows.

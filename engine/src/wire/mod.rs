@@ -3,8 +3,10 @@
 
 mod client;
 mod failure;
+pub(crate) mod frame;
 mod join;
 mod member;
+mod slot;
 
 pub use client::{
     Answer, ClientRequest, CoverageCell, CoverageRow, CoverageState, CreateKey, Deletion, GroupStatus,
@@ -13,6 +15,10 @@ pub use client::{
 pub use failure::{Failure, FailureKind, Remedy};
 pub use join::{Delivery, JoinAnswer, JoinRequest, Roster, RosterRow};
 pub use member::{MemberAnswer, MemberRequest, ObjectReport, ObjectStatus, RaftCall, Report, TokenHealth};
+pub use slot::{
+    Change, ClientName, Keep, KeyRef, Made, MakeBy, PinState, Role, Sealed, SessionName, SlotAnswer,
+    SlotCall, SlotInfo, SlotReply, SlotRequest, Ticket,
+};
 
 use crate::domain::{GroupId, Lineage, MemberId};
 use serde::{Deserialize, Serialize};
@@ -30,6 +36,13 @@ pub struct Hello {
     pub member: Option<MemberId>,
     /// What the connection is for.
     pub lane: Lane,
+}
+
+impl Hello {
+    /// The hello of somebody who is no member: a joiner or a client.
+    pub fn anonymous() -> Self {
+        Self { protocol: PROTOCOL, group: None, lineage: Lineage(0), member: None, lane: Lane::Calls }
+    }
 }
 
 /// Version of the protocol between processes.

@@ -44,6 +44,7 @@ fn card(number: u64) -> MemberCard {
             exact_lengths: true,
             unwrap_template: true,
             residency: Residency::Session,
+            mechanisms: Vec::new(),
         },
     }
 }

@@ -69,7 +69,7 @@ async fn a_joiner_trusts_the_pinned_authority_and_may_only_join() {
     assert_eq!(failure.kind, FailureKind::Forbidden);
     let stream = member.raw(tls::pinned(group.pin()).expect("config")).await;
     let (connection, _) =
-        Connection::open(stream, &super::hello::anonymous(), Watch::Pings).await.expect("opens");
+        Connection::open(stream, &super::Hello::anonymous(), Watch::Pings).await.expect("opens");
     for request in [raft(b"x"), Request::Client(ClientRequest::Show(ObjectId(1)))] {
         let answer = connection.call(&request, Instant::now() + SOON).await;
         let Ok(Response::Failed(failure)) = answer else { panic!("not refused") };

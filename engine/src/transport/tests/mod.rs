@@ -3,10 +3,10 @@
 mod hostile;
 
 use super::connection::{Connection, Watch};
-use super::frame::{self, Ask, NO_REQUEST, Reply};
 use super::*;
 use crate::domain::{GroupId, Lineage, LogIndex, ObjectId};
 use crate::limits;
+use crate::wire::frame::{self, Ask, NO_REQUEST, Reply};
 use crate::wire::{
     Answer, ClientRequest, Hello, JoinAnswer, JoinRequest, Lane, MemberAnswer, MemberRequest, PROTOCOL,
     RaftCall,
@@ -368,7 +368,7 @@ async fn local_clients_are_known_by_the_kernel() {
     assert_eq!(echo.callers.lock().as_slice(), [Caller::Local { uid, pid }]);
     let stream = tokio::net::UnixStream::connect(&path).await.expect("connects");
     let (connection, _) =
-        Connection::open(stream, &super::hello::anonymous(), Watch::Kernel).await.expect("opens");
+        Connection::open(stream, &crate::wire::Hello::anonymous(), Watch::Kernel).await.expect("opens");
     let answer = connection.call(&raft(b"x"), Instant::now() + SOON).await;
     assert!(matches!(answer, Ok(Response::Failed(failure)) if failure.kind == FailureKind::Forbidden));
     stop.send_replace(true);

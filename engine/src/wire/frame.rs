@@ -1,20 +1,20 @@
-//! Frames: a length (u32, big-endian), then the codec's bytes of (id, body). Pure.
+//! Frames, as they travel on every connection: a length (u32, big-endian), then the codec's bytes of (id, body). Pure.
 //!
 //! An answer bears the id of its request. Id 0 is for hello and ping, which nobody waits for by id.
 
+use super::{Failure, Hello};
 use crate::codec::{self, CodecError};
-use crate::wire::{Failure, Hello};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use zeroize::Zeroizing;
 
 /// Bytes of a frame's length.
-pub(super) const HEADER_BYTES: usize = 4;
+pub(crate) const HEADER_BYTES: usize = 4;
 /// The id of frames that belong to no request.
-pub(super) const NO_REQUEST: u64 = 0;
+pub(crate) const NO_REQUEST: u64 = 0;
 
 /// From the side that connected. `R` is a request, owned or borrowed. Order is the wire format.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Ask<R> {
+pub(crate) enum Ask<R> {
     /// The first frame.
     Hello(Hello),
     /// "Are you there?"
@@ -25,7 +25,7 @@ pub(super) enum Ask<R> {
 
 /// From the side that accepted. `R` is a response, owned or borrowed. Order is the wire format.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Reply<R> {
+pub(crate) enum Reply<R> {
     /// The first frame: the connection may be used.
     Welcome(Hello),
     /// The first frame: it may not, and why. The connection is closed behind it.
@@ -38,7 +38,7 @@ pub(super) enum Reply<R> {
 
 /// Why a frame is not one. The connection that sent it is closed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FrameError {
+pub(crate) enum FrameError {
     /// Longer than the limit, bytes with header.
     #[error("a frame of {len} bytes is over the limit of {limit}")]
     TooLong {
@@ -59,10 +59,10 @@ pub(super) enum FrameError {
 }
 
 /// An encoded frame, header included. Wiped on drop: it may carry a secret.
-pub(super) type Frame = Zeroizing<Vec<u8>>;
+pub(crate) type Frame = Zeroizing<Vec<u8>>;
 
 /// Encodes a frame of at most `limit` bytes.
-pub(super) fn encode<B: Serialize>(id: u64, body: &B, limit: usize) -> Result<Frame, FrameError> {
+pub(crate) fn encode<B: Serialize>(id: u64, body: &B, limit: usize) -> Result<Frame, FrameError> {
     let body = Zeroizing::new(codec::encode(&(id, body))?);
     let len = HEADER_BYTES + body.len();
     let too_long = FrameError::TooLong { len, limit };
@@ -76,7 +76,7 @@ pub(super) fn encode<B: Serialize>(id: u64, body: &B, limit: usize) -> Result<Fr
 }
 
 /// Bytes of the body behind a header, checked before any memory is taken for them.
-pub(super) fn body_length(header: [u8; HEADER_BYTES], limit: usize) -> Result<usize, FrameError> {
+pub(crate) fn body_length(header: [u8; HEADER_BYTES], limit: usize) -> Result<usize, FrameError> {
     let length = usize::try_from(u32::from_be_bytes(header)).unwrap_or(usize::MAX);
     let len = length.saturating_add(HEADER_BYTES);
     match length {
@@ -87,7 +87,7 @@ pub(super) fn body_length(header: [u8; HEADER_BYTES], limit: usize) -> Result<us
 }
 
 /// Decodes a frame's body.
-pub(super) fn decode<B: DeserializeOwned>(body: &[u8]) -> Result<(u64, B), FrameError> {
+pub(crate) fn decode<B: DeserializeOwned>(body: &[u8]) -> Result<(u64, B), FrameError> {
     Ok(codec::decode(body, body.len())?)
 }
 
