@@ -4,7 +4,7 @@
 use crate::limits;
 use crate::wire::frame::{self, Ask, HEADER_BYTES, NO_REQUEST, Reply};
 use crate::wire::{Answer, ClientRequest, Failure, FailureKind, Hello, PROTOCOL, Request, Response};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl Connection {
             limits::FRAME_UNPROVEN_MAX_BYTES,
         )
         .map_err(|e| CallError::Unreachable(io::Error::other(e.to_string())))?;
-        connection.stream.write_all(&hello).map_err(CallError::Unreachable)?;
+        connection.write(&hello).map_err(CallError::Unreachable)?;
         match connection.read().map_err(CallError::Unreachable)? {
             (_, Reply::Welcome(theirs)) if theirs.protocol == PROTOCOL => Ok(connection),
             (_, Reply::Welcome(theirs)) => {
@@ -70,7 +70,7 @@ impl Connection {
         let frame = frame::encode(id, &Ask::Request(RequestRef::Client(request)), limits::FRAME_MAX_BYTES)
             .map_err(|e| Failure::new(FailureKind::BadRequest, e))?;
         self.limit(deadline).map_err(CallError::Lost)?;
-        self.stream.write_all(&frame).map_err(CallError::Lost)?;
+        self.write(&frame).map_err(CallError::Lost)?;
         loop {
             match self.read().map_err(CallError::Lost)? {
                 (answered, Reply::Response(Response::Client(answer))) if answered == id => return Ok(answer),
@@ -82,6 +82,18 @@ impl Connection {
                 _ => return Err(CallError::Lost(io::Error::other("the member answered another question"))),
             }
         }
+    }
+
+    /// Writes all of it. A peer that has gone is an error, not a SIGPIPE: the process may not be ours.
+    fn write(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match rustix::net::send(&self.stream, bytes, rustix::net::SendFlags::NOSIGNAL) {
+                Ok(sent) => bytes = bytes.get(sent..).unwrap_or_default(),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     fn limit(&self, deadline: Duration) -> io::Result<()> {
