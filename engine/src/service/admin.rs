@@ -178,6 +178,7 @@ impl Core {
             GroupOption::AllowInmemoryImport(true) => "allow_inmemory_import = true",
             GroupOption::IsolatedService(IsolatedService::Serve)
             | GroupOption::AllowInmemoryImport(false)
+            | GroupOption::AllowInitToken(_)
             | GroupOption::PartialKeys(_) => return self.settle_simple(Command::SetOption(option)).await,
         };
         let text = format!("{missing} is not available in this version; nothing was changed");
