@@ -69,6 +69,12 @@ pub enum Command {
     /// Create, use and delete keys
     #[command(subcommand)]
     Key(Key),
+    /// Set the PINs that applications log in to the group with
+    #[command(subcommand)]
+    Pin(PinCommand),
+    /// Set up applications
+    #[command(subcommand)]
+    Client(ClientCommand),
     /// List and remove members
     #[command(subcommand)]
     Member(Member),
@@ -106,6 +112,32 @@ pub struct Init {
     /// Making the token.
     #[command(flatten)]
     pub token: CreateToken,
+    /// The group's PINs.
+    #[command(flatten)]
+    pub pins: GroupPins,
+}
+
+/// The PINs that applications log in to the group with. Members keep hashes of them alone.
+#[derive(Debug, Args)]
+pub struct GroupPins {
+    /// File (mode 600) with the user PIN of the group's virtual token
+    #[arg(long, value_name = "FILE", group = "group_pin")]
+    pub group_pin_file: Option<PathBuf>,
+    /// Environment variable with it
+    #[arg(long, value_name = "NAME", group = "group_pin")]
+    pub group_pin_env: Option<String>,
+    /// systemd credential with it
+    #[arg(long, value_name = "NAME", group = "group_pin")]
+    pub group_pin_credential: Option<String>,
+    /// File (mode 600) with the security officer's PIN of the group's virtual token
+    #[arg(long, value_name = "FILE", group = "group_so_pin")]
+    pub group_so_pin_file: Option<PathBuf>,
+    /// Environment variable with it
+    #[arg(long, value_name = "NAME", group = "group_so_pin")]
+    pub group_so_pin_env: Option<String>,
+    /// systemd credential with it
+    #[arg(long, value_name = "NAME", group = "group_so_pin")]
+    pub group_so_pin_credential: Option<String>,
 }
 
 /// Options of `join`.
@@ -364,12 +396,58 @@ pub enum Member {
     },
 }
 
+/// What to do with the group's PINs.
+#[derive(Debug, Subcommand)]
+pub enum PinCommand {
+    /// Set a PIN; every login under the old one ends, and nobody is locked out any more
+    Set(PinSet),
+}
+
+/// Options of `pin set`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("pin").required(true))]
+pub struct PinSet {
+    /// Whose
+    #[arg(long, value_enum)]
+    pub role: PinRole,
+    /// File (mode 600) with the new PIN
+    #[arg(long, value_name = "FILE", group = "pin")]
+    pub pin_file: Option<PathBuf>,
+    /// Environment variable with it
+    #[arg(long, value_name = "NAME", group = "pin")]
+    pub pin_env: Option<String>,
+    /// systemd credential with it
+    #[arg(long, value_name = "NAME", group = "pin")]
+    pub pin_credential: Option<String>,
+}
+
+/// Who has a PIN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PinRole {
+    /// The user: works with keys
+    User,
+    /// The security officer: sets the user's PIN
+    So,
+}
+
+/// What to do for applications.
+#[derive(Debug, Subcommand)]
+pub enum ClientCommand {
+    /// Print a client.toml for applications on this machine
+    Config {
+        /// Sockets of members on this machine; the configured member's if none is given
+        #[arg(value_name = "SOCKET")]
+        sockets: Vec<PathBuf>,
+    },
+}
+
 /// What to do with the group's options.
 #[derive(Debug, Subcommand)]
 pub enum Options {
     /// Show them
     Show,
-    /// Set one: partial_keys refuse|allow, allow_inmemory_import true|false, isolated_service serve|fence
+    /// Set one: partial_keys refuse|allow, allow_inmemory_import true|false, isolated_service serve|fence,
+    /// allow_init_token true|false
     Set {
         /// Its name
         name: String,
@@ -403,10 +481,10 @@ pub struct Demo {
     /// Label of the group's virtual token
     #[arg(long, default_value = "demo", value_parser = label)]
     pub label: String,
-    /// The throw-away tokens' user PIN
+    /// User PIN of the throw-away tokens, and of the group's virtual token
     #[arg(long, default_value = "1234-demo", value_parser = pin)]
     pub pin: String,
-    /// The throw-away tokens' security officer PIN
+    /// Security officer's PIN of the throw-away tokens, and of the group's virtual token
     #[arg(long, default_value = "5678-demo", value_parser = pin)]
     pub so_pin: String,
 }
@@ -476,6 +554,11 @@ mod tests {
     fn good_lines() {
         for line in [
             "init --create-token --so-pin-file so --label group --recovery-key r.pem",
+            "init --group-pin-file p --group-so-pin-env SO",
+            "pin set --role user --pin-file p",
+            "pin set --role so --pin-credential so",
+            "client config",
+            "client config /run/a.sock /run/b.sock",
             "invite --life 60",
             "join invitation.txt --create-token",
             "serve --config a.toml",
@@ -521,6 +604,8 @@ mod tests {
             ("demo --members 2", "3..=7"),
             ("demo --pin 12", "4 to 255"),
             ("init --so-pin-file x", "--create-token"),
+            ("init --group-pin-file x --group-pin-env Y", "cannot be used with"),
+            ("pin set --role user", "--pin-file"),
             ("invite --life 0", "1..="),
             ("status --deadline 0", "1..=3600"),
             ("fly", "unrecognized"),
