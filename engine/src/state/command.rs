@@ -1,8 +1,8 @@
 //! What the log can say, and what comes of it. The order of variants is the log format: add at the end, never
 //! behind a cfg. tests/scripts/format shows the bytes.
 
-use crate::clock::UnixMillis;
 use super::pins::{AttemptTag, PinHash};
+use crate::clock::UnixMillis;
 use crate::domain::{
     ClientId, ClientName, ContentKey, Envelope, Generation, GroupId, Lineage, LogIndex, MemberCard, MemberId,
     ObjectClass, ObjectId, RequestId, Role, Version,

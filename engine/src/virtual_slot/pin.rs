@@ -27,7 +27,9 @@ pub enum PinError {
     #[error("a PIN is UTF-8 text without control characters: choose another")]
     Text,
     /// argon2 had no memory, or the hash in the log is none.
-    #[error("the PIN cannot be hashed on this member: free memory, or set the PIN anew with 'keyraft pin set'")]
+    #[error(
+        "the PIN cannot be hashed on this member: free memory, or set the PIN anew with 'keyraft pin set'"
+    )]
     Hash,
 }
 
@@ -97,7 +99,11 @@ mod tests {
     #[test]
     fn only_the_pin_is_right() {
         let hashed = hash(&pin(b"1234"), [7; 16]).expect("hashes");
-        assert!(hashed.0.starts_with("$argon2id$v=19$m=19456,t=2,p=1$BwcHBwcHBwcHBwcHBwcHBw$"), "{}", hashed.0);
+        assert!(
+            hashed.0.starts_with("$argon2id$v=19$m=19456,t=2,p=1$BwcHBwcHBwcHBwcHBwcHBw$"),
+            "{}",
+            hashed.0
+        );
         assert_eq!(is_right(&pin(b"1234"), &hashed), Ok(true));
         for wrong in [&b"1235"[..], b"", b"12345", &[b'1'; 4000]] {
             assert_eq!(is_right(&pin(wrong), &hashed), Ok(false));

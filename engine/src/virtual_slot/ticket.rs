@@ -85,7 +85,8 @@ pub fn check(
 ) -> Result<Role, TicketError> {
     check_made(keys, ticket, who, now)?;
     let pin = pins.pin(ticket.role);
-    let current = ticket.pin_version > pin.version || (ticket.pin_version == pin.version && pin.hash.is_some());
+    let current =
+        ticket.pin_version > pin.version || (ticket.pin_version == pin.version && pin.hash.is_some());
     if current { Ok(ticket.role) } else { Err(TicketError::OldPin) }
 }
 

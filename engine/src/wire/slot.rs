@@ -3,11 +3,11 @@
 
 use super::client::{SecretBytes, UseKind};
 use crate::clock::UnixMillis;
-pub use crate::domain::{ClientName, Role};
 use crate::domain::{
     AttributeRecord, Attributes, ClientId, Envelope, Generation, GroupId, LogIndex, Mechanism, MechanismInfo,
     ObjectId, RequestId,
 };
+pub use crate::domain::{ClientName, Role};
 use serde::{Deserialize, Serialize};
 
 /// A call on the virtual slot.

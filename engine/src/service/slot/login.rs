@@ -211,8 +211,7 @@ impl Core {
             Err(failure) if failure.remedy() != Remedy::GiveUp => failure,
             done => return done,
         };
-        let serves =
-            self.agreed.read(|state| state.options().isolated_service == IsolatedService::Serve);
+        let serves = self.agreed.read(|state| state.options().isolated_service == IsolatedService::Serve);
         let SlotRequest::Login { role, pin, attempt } = &call.ask else { return Err(failure) };
         if !serves || self.may_serve().is_err() {
             return Err(failure);
