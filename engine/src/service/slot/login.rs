@@ -201,18 +201,25 @@ impl Core {
         let internal = |e: &dyn std::fmt::Display| Failure::new(FailureKind::Internal, e);
         let _permit = self.logins.hashing.acquire().await.map_err(|e| internal(&e))?;
         let done = tokio::task::spawn_blocking(work).await.map_err(|e| internal(&e))?;
-        done.map_err(|error| super::pins::refused(error))
+        done.map_err(super::pins::refused)
     }
 
     /// A login at the primary; without a quorum at this member.
     pub(in crate::service) async fn login_anywhere(&self, call: Box<SlotCall>) -> Result<Answer, Failure> {
         let request = ClientRequest::Slot(call.clone());
+        let SlotRequest::Login { role, pin, attempt } = &call.ask else {
+            return Err(Failure::new(FailureKind::Internal, "this call is no login"));
+        };
         let failure = match self.at_primary_within(request, limits::LOGIN_QUORUM_WAIT).await {
             Err(failure) if failure.remedy() != Remedy::GiveUp => failure,
-            done => return done,
+            done => {
+                if done.is_ok() {
+                    self.logins.clear(&(call.who.clone(), *role));
+                }
+                return done;
+            }
         };
         let serves = self.agreed.read(|state| state.options().isolated_service == IsolatedService::Serve);
-        let SlotRequest::Login { role, pin, attempt } = &call.ask else { return Err(failure) };
         if !serves || self.may_serve().is_err() {
             return Err(failure);
         }
