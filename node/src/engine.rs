@@ -3,6 +3,7 @@
 use crate::caller::Ask;
 use crate::config::Config;
 use crate::exit::{Exit, Problem};
+use crate::secret::SecretSource;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use keyraft_engine::assembly::{self, Engine, HomeError, MemberConfig, StartError, home};
@@ -11,6 +12,7 @@ use keyraft_engine::consensus::Timings;
 use keyraft_engine::domain::{GroupId, MemberId};
 use keyraft_engine::token::{self, ModuleSource, Pin, SlotChoice, TokenConfig};
 use keyraft_engine::transport::Client;
+use keyraft_engine::virtual_slot;
 use keyraft_engine::wire::{Answer, ClientRequest, Failure, FailureKind, SecretBytes};
 use keyraft_storage::{Storage, StorageError};
 use std::path::{Path, PathBuf};
@@ -99,9 +101,12 @@ pub fn create_token(config: &Config, so_pin: &str) -> Result<(), Problem> {
     token::initialize(&module(config), &label, &so_pin, &pin(config)?).map_err(|e| start_problem(e.into()))
 }
 
-/// A secret as it travels to a member.
-pub fn secret_bytes(secret: &str) -> SecretBytes {
-    SecretBytes(Zeroizing::new(secret.as_bytes().to_vec()))
+/// Reads a new PIN of the group's virtual token, and refuses what cannot be one. `purpose` names it in errors.
+pub fn group_pin(source: &SecretSource, purpose: &str) -> Result<SecretBytes, Problem> {
+    let pin = SecretBytes(Zeroizing::new(source.read(purpose)?.as_bytes().to_vec()));
+    virtual_slot::pin::check_new(&pin)
+        .map_err(|e| Problem::usage(format!("{purpose}: {e}"), "write it into its source"))?;
+    Ok(pin)
 }
 
 /// Begins a group.

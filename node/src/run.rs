@@ -169,7 +169,7 @@ fn init(cli: &Cli, options: &Init) -> Result<(), Problem> {
 /// The user's and the security officer's PIN, where they are named.
 fn group_pins(pins: &GroupPins) -> Result<(Option<SecretBytes>, Option<SecretBytes>), Problem> {
     let read = |source: Option<SecretSource>, purpose: &str| -> Result<Option<SecretBytes>, Problem> {
-        source.map(|source| Ok(engine::secret_bytes(&source.read(purpose)?))).transpose()
+        source.map(|source| engine::group_pin(&source, purpose)).transpose()
     };
     let user = secret::given(
         pins.group_pin_file.as_ref(),

@@ -92,8 +92,8 @@ pub async fn init<L: RaftLogStorage<TypeConfig>>(
     store: Arc<dyn Store>,
 ) -> Result<InitReport, StartError> {
     home::refuse_occupied(&config.folder)?;
-    home::prepare(&config.folder)?;
     let pins = pins(&group)?;
+    home::prepare(&config.folder)?;
     let id = GroupId(random()?);
     let token = open_token(config.token.clone()).await?;
     token.bind(id);

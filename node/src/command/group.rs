@@ -134,7 +134,7 @@ pub(super) async fn pin(ask: &dyn Ask, limit: Duration, command: &PinCommand) ->
     let source = secret::given(file, environment, options.pin_credential.as_ref()).ok_or_else(|| {
         Problem::usage("no PIN was named", "name it by --pin-file, --pin-env or --pin-credential")
     })?;
-    let pin = crate::engine::secret_bytes(&source.read("--pin")?);
+    let pin = crate::engine::group_pin(&source, "--pin")?;
     let caller = Caller::born(ask, limit, LogIndex(0))?;
     done(&caller, || ClientRequest::SetPin { role, pin: pin.clone() }).await?;
     Ok(View::done(format!("the {name} PIN is set")))
