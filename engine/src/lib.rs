@@ -22,6 +22,8 @@ pub mod consensus; // how the group agrees
 #[cfg(feature = "member")]
 pub mod reconciler; // makes held what is agreed
 #[cfg(feature = "member")]
+pub mod virtual_slot; // what the virtual slot is made of
+#[cfg(feature = "member")]
 pub mod service; // creates, uses and deletes keys
 #[cfg(feature = "member")]
 pub mod assembly; // a whole member

@@ -64,6 +64,20 @@ pub const OPERATION_DATA_MAX_BYTES: usize = 1024 * 1024;
 pub const RANDOM_MAX_BYTES: usize = 64 * 1024;
 /// Wrong PINs of one client until the PIN is locked for it.
 pub const PIN_TRIES_MAX: u32 = 10;
+/// Clients whose wrong PINs are counted at once; a further one takes the place of the longest idle that is not locked.
+pub const PIN_CLIENTS_MAX: usize = 4096;
+/// Wrong PINs of one client that a member without a quorum answers, until that client's right one.
+pub const PIN_TRIES_ISOLATED_MAX: u32 = 3;
+/// What the answer to a first wrong PIN waits; doubled by each further one.
+pub const PIN_DELAY_MIN: Duration = Duration::from_millis(100);
+/// The longest wait of the answer to a wrong PIN.
+pub const PIN_DELAY_MAX: Duration = Duration::from_secs(3);
+/// PINs that a member hashes at once, each in its own memory.
+pub const PIN_HASHES_MAX: usize = 4;
+/// How long a login looks for a quorum before a cut-off member answers it by itself.
+pub const LOGIN_QUORUM_WAIT: Duration = Duration::from_secs(3);
+/// Deletions under way at once while the virtual token is emptied.
+pub const EMPTYING_MAX: usize = 32;
 /// Life of a login ticket.
 pub const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// A PIN, fewest bytes.

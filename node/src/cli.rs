@@ -1,5 +1,9 @@
 //! The command line.
 
+mod pins;
+
+pub use pins::{ClientCommand, GroupPins, PinCommand, PinRole, PinSet};
+
 use crate::exit::Exit;
 use crate::mechanism::Named;
 use crate::text::Encoding;
@@ -69,6 +73,12 @@ pub enum Command {
     /// Create, use and delete keys
     #[command(subcommand)]
     Key(Key),
+    /// Set the PINs that applications log in to the group with
+    #[command(subcommand)]
+    Pin(PinCommand),
+    /// Set up applications
+    #[command(subcommand)]
+    Client(ClientCommand),
     /// List and remove members
     #[command(subcommand)]
     Member(Member),
@@ -106,6 +116,9 @@ pub struct Init {
     /// Making the token.
     #[command(flatten)]
     pub token: CreateToken,
+    /// The group's PINs.
+    #[command(flatten)]
+    pub pins: GroupPins,
 }
 
 /// Options of `join`.
@@ -369,7 +382,8 @@ pub enum Member {
 pub enum Options {
     /// Show them
     Show,
-    /// Set one: partial_keys refuse|allow, allow_inmemory_import true|false, isolated_service serve|fence
+    /// Set one: partial_keys refuse|allow, allow_inmemory_import true|false, isolated_service serve|fence,
+    /// allow_init_token true|false
     Set {
         /// Its name
         name: String,
@@ -403,10 +417,10 @@ pub struct Demo {
     /// Label of the group's virtual token
     #[arg(long, default_value = "demo", value_parser = label)]
     pub label: String,
-    /// The throw-away tokens' user PIN
+    /// User PIN of the throw-away tokens, and of the group's virtual token
     #[arg(long, default_value = "1234-demo", value_parser = pin)]
     pub pin: String,
-    /// The throw-away tokens' security officer PIN
+    /// Security officer's PIN of the throw-away tokens, and of the group's virtual token
     #[arg(long, default_value = "5678-demo", value_parser = pin)]
     pub so_pin: String,
 }
@@ -476,6 +490,11 @@ mod tests {
     fn good_lines() {
         for line in [
             "init --create-token --so-pin-file so --label group --recovery-key r.pem",
+            "init --group-pin-file p --group-so-pin-env SO",
+            "pin set --role user --pin-file p",
+            "pin set --role so --pin-credential so",
+            "client config",
+            "client config /run/a.sock /run/b.sock",
             "invite --life 60",
             "join invitation.txt --create-token",
             "serve --config a.toml",
@@ -521,6 +540,8 @@ mod tests {
             ("demo --members 2", "3..=7"),
             ("demo --pin 12", "4 to 255"),
             ("init --so-pin-file x", "--create-token"),
+            ("init --group-pin-file x --group-pin-env Y", "cannot be used with"),
+            ("pin set --role user", "--pin-file"),
             ("invite --life 0", "1..="),
             ("status --deadline 0", "1..=3600"),
             ("fly", "unrecognized"),

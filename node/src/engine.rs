@@ -3,16 +3,17 @@
 use crate::caller::Ask;
 use crate::config::Config;
 use crate::exit::{Exit, Problem};
+use crate::secret::SecretSource;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use keyraft_engine::assembly::{self, Engine, HomeError, InitGroup, MemberConfig, StartError, home};
+use keyraft_engine::assembly::{self, Engine, HomeError, MemberConfig, StartError, home};
 use keyraft_engine::cloning::Domain;
 use keyraft_engine::consensus::Timings;
 use keyraft_engine::domain::{GroupId, MemberId};
-use keyraft_engine::state::Options;
 use keyraft_engine::token::{self, ModuleSource, Pin, SlotChoice, TokenConfig};
 use keyraft_engine::transport::Client;
-use keyraft_engine::wire::{Answer, ClientRequest, Failure, FailureKind};
+use keyraft_engine::virtual_slot;
+use keyraft_engine::wire::{Answer, ClientRequest, Failure, FailureKind, SecretBytes};
 use keyraft_storage::{Storage, StorageError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
 pub use keyraft_engine::assembly::Findings;
+pub use keyraft_engine::assembly::InitGroup;
 pub use keyraft_engine::cloning::Invitation;
 
 /// The member at a Unix socket. A lost connection is made anew by the next attempt.
@@ -33,6 +35,11 @@ impl Socket {
     /// A socket that is not connected yet.
     pub fn new(path: PathBuf) -> Self {
         Self { path, client: Mutex::new(None) }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Connects; a problem if nobody is there.
@@ -94,12 +101,19 @@ pub fn create_token(config: &Config, so_pin: &str) -> Result<(), Problem> {
     token::initialize(&module(config), &label, &so_pin, &pin(config)?).map_err(|e| start_problem(e.into()))
 }
 
+/// Reads a new PIN of the group's virtual token, and refuses what cannot be one. `purpose` names it in errors.
+pub fn group_pin(source: &SecretSource, purpose: &str) -> Result<SecretBytes, Problem> {
+    let pin = SecretBytes(Zeroizing::new(source.read(purpose)?.as_bytes().to_vec()));
+    virtual_slot::pin::check_new(&pin)
+        .map_err(|e| Problem::usage(format!("{purpose}: {e}"), "write it into its source"))?;
+    Ok(pin)
+}
+
 /// Begins a group.
-pub async fn init(config: &Config, label: &str, recovery_key: Option<Vec<u8>>) -> Result<Begun, Problem> {
+pub async fn init(config: &Config, group: InitGroup) -> Result<Begun, Problem> {
     let member = member_config(config)?;
     home::prepare(&config.data).map_err(home_problem)?;
     let storage = open_storage(config)?;
-    let group = InitGroup { label: label.to_string(), recovery_key, options: Options::default() };
     let report = assembly::init(&member, group, storage.log, storage.store).await.map_err(start_problem)?;
     Ok(Begun { group: report.group, member: report.member, recoverable: report.recoverable })
 }
@@ -234,7 +248,7 @@ fn start_problem(error: StartError) -> Problem {
         | StartError::SmkAbsent { .. }
         | StartError::SmkForeign { .. }
         | StartError::Locked(_) => Exit::Token,
-        StartError::Handshake(_) => Exit::Refused,
+        StartError::Handshake(_) | StartError::Pin(_) => Exit::Refused,
         StartError::NobodyThere(_) => Exit::Unreachable,
         StartError::Listen { .. } => Exit::Config,
         StartError::Consensus(_) | StartError::Pki(_) | StartError::Random(_) | StartError::Envelope(_) => {

@@ -5,6 +5,7 @@ use comfy_table::{Table, presets};
 use keyraft_engine::domain::{AttributeType, AttributeValue, Attributes, ObjectClass};
 use keyraft_engine::wire::{CoverageRow, CoverageState, GroupStatus, MemberStatus, ObjectRow};
 use serde_json::{Value, json};
+use std::path::PathBuf;
 
 /// A result in both shapes.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,7 +69,8 @@ fn standing(member: &MemberStatus) -> String {
 pub fn status(status: &GroupStatus) -> View {
     let primary = status.primary.map_or("none".to_string(), |m| m.to_string());
     let head = format!(
-        "group {} '{}', lineage {}, answered by {}\nprimary {primary}, term {}, applied {}, objects {}, unsettled {}",
+        "group {} '{}', lineage {}, answered by {}\nprimary {primary}, term {}, applied {}, objects {}, unsettled {}\n\
+         user PIN {}, security officer's PIN {}",
         status.group,
         printable(&status.label),
         status.lineage,
@@ -76,7 +78,9 @@ pub fn status(status: &GroupStatus) -> View {
         status.term,
         status.applied,
         status.objects,
-        status.unsettled
+        status.unsettled,
+        set_or_not(status.user_pin),
+        set_or_not(status.so_pin)
     );
     let members = members(status);
     View {
@@ -91,10 +95,25 @@ pub fn status(status: &GroupStatus) -> View {
             "applied": status.applied.0,
             "objects": status.objects,
             "unsettled": status.unsettled,
+            "user_pin": status.user_pin,
+            "so_pin": status.so_pin,
             "options": options(status).json,
             "members": members.json,
         }),
     }
+}
+
+fn set_or_not(set: bool) -> &'static str {
+    if set { "set" } else { "not set" }
+}
+
+/// `client config`: a client.toml, with one group.
+pub fn client_config(sockets: &[PathBuf]) -> View {
+    let quoted = |path: &PathBuf| json!(path.display().to_string()).to_string();
+    let list: Vec<String> = sockets.iter().map(quoted).collect();
+    let text = format!("[[group]]\nsockets = [{}]", list.join(", "));
+    let names: Vec<String> = sockets.iter().map(|path| path.display().to_string()).collect();
+    View { text, json: json!({"group": [{"sockets": names}]}) }
 }
 
 /// `member list`.
@@ -146,6 +165,7 @@ pub fn options(status: &GroupStatus) -> View {
         vec!["partial_keys".into(), partial.clone()],
         vec!["allow_inmemory_import".into(), status.options.allow_inmemory_import.to_string()],
         vec!["isolated_service".into(), isolated.clone()],
+        vec!["allow_init_token".into(), status.options.allow_init_token.to_string()],
     ];
     View {
         text: table(&["OPTION", "VALUE"], rows),
@@ -153,6 +173,7 @@ pub fn options(status: &GroupStatus) -> View {
             "partial_keys": partial,
             "allow_inmemory_import": status.options.allow_inmemory_import,
             "isolated_service": isolated,
+            "allow_init_token": status.options.allow_init_token,
         }),
     }
 }
@@ -304,6 +325,8 @@ mod tests {
             objects: 2,
             unsettled: 0,
             options: Options::default(),
+            user_pin: true,
+            so_pin: false,
             members: vec![
                 member(1, "a", true, None, vec![(KeyAlgorithm::Ed25519, CannotCarry::Kind)]),
                 member(2, "b", false, Some(LeaveReason::Unreachable), vec![]),
@@ -318,6 +341,7 @@ mod tests {
             view.text,
             "group 0101010101010101 'demo', lineage l1, answered by m1\n\
              primary m2, term 3, applied #9, objects 2, unsettled 0\n\
+             user PIN set, security officer's PIN not set\n\
              \n\
              MEMBER  NAME  ADDRESS  ROLE     STANDING                  REACHED  TOKEN       CANNOT CARRY\n\
              m1      a     a:1      voter    in sync                   #9       SoftHSM v2  ed25519\n\

@@ -1,14 +1,15 @@
 //! From the command line to an exit code.
 
 use crate::caller::Ask;
-use crate::cli::{Cli, Command, ConfigCommand, CreateToken, Init, Join};
+use crate::cli::{Cli, ClientCommand, Command, ConfigCommand, CreateToken, GroupPins, Init, Join};
 use crate::config::{self, Config, LogSection};
-use crate::engine::{self, Socket};
+use crate::engine::{self, InitGroup, Socket};
 use crate::exit::{Exit, Problem};
 use crate::output::{self, View};
-use crate::secret::SecretSource;
+use crate::secret::{self, SecretSource};
 use crate::{command, demo, process, serve, text};
 use clap::Parser;
+use keyraft_engine::wire::SecretBytes;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -51,6 +52,7 @@ fn dispatch(cli: &Cli) -> Result<(), Problem> {
             runtime.shutdown_timeout(END_LIMIT);
             ended
         }
+        Command::Client(ClientCommand::Config { sockets }) => client_config(cli, sockets),
         Command::Init(options) => init(cli, options),
         Command::Join(options) => join(cli, options),
         Command::Check if !serves(cli)? => check(cli),
@@ -136,11 +138,22 @@ fn make_token(config: &Config, options: &CreateToken) -> Result<(), Problem> {
 
 fn init(cli: &Cli, options: &Init) -> Result<(), Problem> {
     let recovery_key = options.recovery_key.as_ref().map(recovery_key).transpose()?;
+    let pins = group_pins(&options.pins)?;
     let config = own_member(cli)?;
     quiet_log()?;
     engine::refuse_occupied(&config)?;
     make_token(&config, &options.token)?;
-    let begun = runtime(true)?.block_on(engine::init(&config, &options.label, recovery_key))?;
+    let (user_pin, so_pin) = pins;
+    let group =
+        InitGroup { label: options.label.clone(), recovery_key, user_pin, so_pin, ..InitGroup::default() };
+    let without_pin = group.user_pin.is_none();
+    let begun = runtime(true)?.block_on(engine::init(&config, group))?;
+    if without_pin {
+        eprintln!(
+            "note: no --group-pin-file was named: applications cannot log in until 'keyraft pin set --role user' gives \
+             the group a PIN"
+        );
+    }
     if !begun.recoverable {
         eprintln!(
             "warning: no --recovery-key was named: whoever loses all tokens of this group loses all its keys"
@@ -151,6 +164,32 @@ fn init(cli: &Cli, options: &Init) -> Result<(), Problem> {
         begun.group, options.label, begun.member
     );
     print(cli, &View::line(text, begun_json(&begun)))
+}
+
+/// The user's and the security officer's PIN, where they are named.
+fn group_pins(pins: &GroupPins) -> Result<(Option<SecretBytes>, Option<SecretBytes>), Problem> {
+    let read = |source: Option<SecretSource>, purpose: &str| -> Result<Option<SecretBytes>, Problem> {
+        source.map(|source| engine::group_pin(&source, purpose)).transpose()
+    };
+    let user = secret::given(
+        pins.group_pin_file.as_ref(),
+        pins.group_pin_env.as_ref(),
+        pins.group_pin_credential.as_ref(),
+    );
+    let so = secret::given(
+        pins.group_so_pin_file.as_ref(),
+        pins.group_so_pin_env.as_ref(),
+        pins.group_so_pin_credential.as_ref(),
+    );
+    Ok((read(user, "--group-pin")?, read(so, "--group-so-pin")?))
+}
+
+/// `client config`: what the PKCS#11 module reads.
+fn client_config(cli: &Cli, sockets: &[PathBuf]) -> Result<(), Problem> {
+    let own = if sockets.is_empty() { vec![socket_path(cli)?] } else { sockets.to_vec() };
+    let whole: Result<Vec<PathBuf>, _> = own.iter().map(std::path::absolute).collect();
+    let whole = whole.map_err(|e| Problem::io("finding the working folder", &e))?;
+    print(cli, &output::client_config(&whole))
 }
 
 fn recovery_key(path: &PathBuf) -> Result<Vec<u8>, Problem> {

@@ -33,6 +33,17 @@ impl fmt::Display for SecretSource {
     }
 }
 
+/// The first source that is given.
+pub fn given(
+    file: Option<&PathBuf>,
+    environment: Option<&String>,
+    credential: Option<&String>,
+) -> Option<SecretSource> {
+    let file = file.map(|path| SecretSource::File(path.clone()));
+    file.or_else(|| environment.map(|name| SecretSource::Environment(name.clone())))
+        .or_else(|| credential.map(|name| SecretSource::Credential(name.clone())))
+}
+
 fn problem(what: impl fmt::Display, remedy: impl fmt::Display) -> Problem {
     Problem::new(Exit::Config, what, remedy)
 }

@@ -35,6 +35,7 @@ impl Member {
             std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
         private(&folder.path().join("pin"), "1234-test\n");
         private(&folder.path().join("so-pin"), "5678-test\n");
+        private(&folder.path().join("group-pin"), "9012-group\n");
         private(&folder.path().join("secret"), "a secret of the whole group\n");
         let config = format!(
             "[member]\nname = \"a\"\ndata = \"data\"\nlisten = \"127.0.0.1:{port}\"\nsocket = \"sock\"\n\
@@ -124,7 +125,8 @@ fn now() -> Instant {
 fn a_member_from_init_to_its_end() {
     let mut member = Member::new();
     before_there_is_a_group(&member);
-    let begun = member.json("init --create-token --so-pin-file so-pin --label test");
+    let begun =
+        member.json("init --create-token --so-pin-file so-pin --label test --group-pin-file group-pin");
     assert_eq!((begun["member"].as_str(), begun["recoverable"].as_bool()), (Some("m1"), Some(false)));
     member.bad("init", 4, "a member lives in");
     member.bad("join invitation", 2, "cannot read the invitation");
@@ -143,7 +145,12 @@ fn a_member_from_init_to_its_end() {
     let before = member.labels();
     assert_eq!(member.stop(), Some(0));
     let log = fs::read_to_string(member.path("log")).expect("has a log");
-    assert!(!log.contains("1234-test") && !log.contains("secret of the whole group"), "{log}");
+    assert!(
+        !log.contains("1234-test")
+            && !log.contains("9012-group")
+            && !log.contains("secret of the whole group"),
+        "{log}"
+    );
     member.serve();
     assert_eq!(member.labels(), before);
     let signature = member.good("key sign pay", b"after a restart");
@@ -160,6 +167,8 @@ fn before_there_is_a_group(member: &Member) {
     member.bad("init --create-token --so-pin-file so-pin", 3, "chmod 600");
     fs::set_permissions(member.path("pin"), fs::Permissions::from_mode(0o600)).expect("sets the mode");
     member.bad("init --recovery-key pin --create-token --so-pin-file so-pin", 2, "openssl");
+    private(&member.path("short"), "123");
+    member.bad("init --create-token --so-pin-file so-pin --group-pin-file short", 2, "4 to 255");
     member.bad("init", 8, "token");
     member.bad("--config nowhere.toml status", 3, "config example");
     assert!(!member.path("data/identity").exists(), "nothing has begun");
@@ -179,6 +188,18 @@ fn the_group(member: &Member) {
     member.good("option set partial_keys refuse", b"");
     member.bad("option set isolated_service fence", 4, "not available");
     assert_eq!(member.json("option show")["isolated_service"], "serve");
+    pins(member);
+}
+
+fn pins(member: &Member) {
+    let set = |status: &serde_json::Value| (status["user_pin"] == true, status["so_pin"] == true);
+    assert_eq!(set(&member.json("status")), (true, false));
+    member.bad("pin set --role so --pin-file short", 2, "4 to 255");
+    member.bad("pin set --role so", 2, "--pin-file");
+    member.good("pin set --role so --pin-file group-pin", b"");
+    assert_eq!(set(&member.json("status")), (true, true));
+    let config = String::from_utf8(member.good("client config sock", b"")).expect("is text");
+    assert!(config.starts_with("[[group]]\nsockets = [\"/") && config.ends_with("sock\"]\n"), "{config}");
 }
 
 fn keys_of_each_kind(member: &Member) {

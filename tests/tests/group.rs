@@ -6,6 +6,8 @@ mod bad;
 mod crash;
 #[path = "group/full.rs"]
 mod full;
+#[path = "group/login.rs"]
+mod login;
 #[path = "group/lost.rs"]
 mod lost;
 #[path = "group/mixed.rs"]

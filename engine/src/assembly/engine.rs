@@ -9,7 +9,7 @@ use crate::domain::{Fingerprint, MemberId};
 use crate::envelope::{EnvelopeKey, EnvelopeKeys};
 use crate::limits;
 use crate::reconciler::{Catalogue, Progress, Reconciler, watch_token};
-use crate::service::{Core, Joins, Service, run_primary, settler::Watch};
+use crate::service::{Core, Joins, Logins, Service, run_primary, settler::Watch};
 use crate::token::{SmkPresence, Token};
 use crate::transport::{self, Directory, LinkError, Links, pki};
 use crate::wire::{
@@ -131,6 +131,7 @@ impl Engine {
             ids: tokio::sync::Mutex::new(0..0),
             confirmed: watch::Sender::new(false),
             outbox: watch::Sender::new(None),
+            logins: Logins::default(),
             joins: Joins::default(),
             clock,
             started: clock.now(),

@@ -3,13 +3,14 @@
 use super::home::{self, Identity, LockedGeneration};
 use super::{FIRST_MEMBER, MemberConfig, StartError, card, open_token, random};
 use crate::consensus::types::TypeConfig;
-use crate::consensus::{Consensus, LinkFailure, RaftLinks, store::Store};
-use crate::domain::{Generation, GroupId, Lineage, MemberId};
+use crate::consensus::{Consensus, ConsensusError, LinkFailure, RaftLinks, store::Store};
+use crate::domain::{Generation, GroupId, Lineage, MemberId, Role};
 use crate::envelope::{EnvelopeKey, seal_bytes};
 use crate::service::authority_context;
-use crate::state::{Authority, Bootstrap, Options, RecoveryCopy, Smk};
+use crate::state::{Authority, Bootstrap, Command, Options, RecoveryCopy, Smk};
 use crate::transport::pki;
-use crate::wire::{Lane, RaftCall, Roster, RosterRow};
+use crate::virtual_slot::pin;
+use crate::wire::{Lane, RaftCall, Roster, RosterRow, SecretBytes};
 use futures::future::BoxFuture;
 use openraft::storage::RaftLogStorage;
 use std::sync::Arc;
@@ -24,6 +25,10 @@ pub struct InitGroup {
     pub recovery_key: Option<Vec<u8>>,
     /// The options at birth.
     pub options: Options,
+    /// The virtual token's user PIN; nobody can log in until one is set.
+    pub user_pin: Option<SecretBytes>,
+    /// Its security officer's PIN.
+    pub so_pin: Option<SecretBytes>,
 }
 
 /// What was made.
@@ -55,6 +60,30 @@ impl RaftLinks for NoLinks {
 
 const FIRST_GENERATION: Generation = Generation(1);
 
+/// What sets the PINs that were given.
+fn pins(group: &InitGroup) -> Result<Vec<Command>, StartError> {
+    let given = [(Role::User, &group.user_pin), (Role::SecurityOfficer, &group.so_pin)];
+    let set = given.into_iter().filter_map(|(role, pin)| Some((role, pin.as_ref()?)));
+    set.map(|(role, pin)| {
+        let hash = Some(pin::hash(pin, random()?)?);
+        Ok(Command::SetPin { role, hash, follows: 0, by: None })
+    })
+    .collect()
+}
+
+/// The first entries of the group's log.
+async fn begin(
+    consensus: &Consensus,
+    bootstrap: Bootstrap,
+    pins: Vec<Command>,
+) -> Result<(), ConsensusError> {
+    consensus.bootstrap(bootstrap).await?;
+    for pin in pins {
+        consensus.propose(pin).await?;
+    }
+    Ok(())
+}
+
 /// Makes a group with this member as its first. Everything is on disk when this returns, nothing is running.
 pub async fn init<L: RaftLogStorage<TypeConfig>>(
     config: &MemberConfig,
@@ -63,6 +92,7 @@ pub async fn init<L: RaftLogStorage<TypeConfig>>(
     store: Arc<dyn Store>,
 ) -> Result<InitReport, StartError> {
     home::refuse_occupied(&config.folder)?;
+    let pins = pins(&group)?;
     home::prepare(&config.folder)?;
     let id = GroupId(random()?);
     let token = open_token(config.token.clone()).await?;
@@ -97,7 +127,7 @@ pub async fn init<L: RaftLogStorage<TypeConfig>>(
     };
     token.close().await;
     let consensus = Consensus::start(FIRST_MEMBER, log, store, Arc::new(NoLinks), config.timings).await?;
-    let begun = consensus.bootstrap(bootstrap).await;
+    let begun = begin(&consensus, bootstrap, pins).await;
     consensus.shutdown().await;
     begun?;
     let address = config.advertise.clone();

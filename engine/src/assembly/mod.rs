@@ -105,6 +105,9 @@ pub enum StartError {
     /// Randomness.
     #[error("the system gives no random bytes: {0}")]
     Random(String),
+    /// A PIN of the virtual token.
+    #[error("a PIN of the group: {0}")]
+    Pin(#[from] crate::virtual_slot::pin::PinError),
     /// A value cannot be sealed.
     #[error("sealing: {0}")]
     Envelope(#[from] crate::envelope::EnvelopeError),

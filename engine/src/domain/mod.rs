@@ -3,6 +3,7 @@
 pub mod attribute;
 pub mod ids;
 pub mod key;
+pub mod login;
 pub mod mechanism;
 pub mod member;
 pub mod object;
@@ -12,6 +13,7 @@ pub use ids::{
     ClientId, Fingerprint, Generation, GroupId, Lineage, LogIndex, MemberId, ObjectId, RequestId, Version,
 };
 pub use key::{Curve, KeyAlgorithm};
+pub use login::{ClientName, Role};
 pub use mechanism::{Mechanism, MechanismInfo, Parameters};
 pub use member::{CannotCarry, MemberCard, Profile, Residency, TokenIdentity};
 pub use object::{ContentKey, Envelope, EnvelopeContent, WrapAlgorithm, WrappedKey};

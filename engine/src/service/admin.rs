@@ -2,7 +2,7 @@
 
 use super::Core;
 use crate::cloning::Invitation;
-use crate::domain::{KeyAlgorithm, MemberId, ObjectId};
+use crate::domain::{KeyAlgorithm, MemberId, ObjectId, Role};
 use crate::limits;
 use crate::state::{Command, GroupOption, InviteId, IsolatedService, Phase, Standing};
 use crate::transport::{pki, random_bytes};
@@ -63,6 +63,8 @@ impl Core {
                 unsettled: (all - settled) as u64,
                 options: state.options(),
                 members,
+                user_pin: state.pins().pin(Role::User).hash.is_some(),
+                so_pin: state.pins().pin(Role::SecurityOfficer).hash.is_some(),
             }
         })))
     }
@@ -178,6 +180,7 @@ impl Core {
             GroupOption::AllowInmemoryImport(true) => "allow_inmemory_import = true",
             GroupOption::IsolatedService(IsolatedService::Serve)
             | GroupOption::AllowInmemoryImport(false)
+            | GroupOption::AllowInitToken(_)
             | GroupOption::PartialKeys(_) => return self.settle_simple(Command::SetOption(option)).await,
         };
         let text = format!("{missing} is not available in this version; nothing was changed");

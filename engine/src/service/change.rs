@@ -66,12 +66,19 @@ impl Core {
     }
 }
 
+/// CKR_
+const PIN_LOCKED: u64 = 0xA4;
+/// CKR_
+const USER_PIN_NOT_INITIALIZED: u64 = 0x102;
+
 /// A rejection as callers see it.
 pub(super) fn rejection_failure(rejection: &Rejection) -> Failure {
     let kind = match rejection {
         Rejection::NoSuchObject(_) | Rejection::NoSuchMember(_) => FailureKind::NotFound,
         Rejection::Expired | Rejection::ParametersDiffer => FailureKind::Expired,
-        Rejection::TooManyRequests => FailureKind::Busy,
+        Rejection::TooManyRequests | Rejection::PinChanged(_) => FailureKind::Busy,
+        Rejection::PinLocked => FailureKind::TokenRefused { code: PIN_LOCKED },
+        Rejection::PinNotSet(_) => FailureKind::TokenRefused { code: USER_PIN_NOT_INITIALIZED },
         _ => FailureKind::Refused,
     };
     Failure::new(kind, rejection)

@@ -1,10 +1,12 @@
 //! Carries a request to the member that can answer it, and follows the remedy of each failure until the deadline.
 
-use super::Core;
+use super::{Core, slot};
 use crate::domain::MemberId;
 use crate::limits;
 use crate::transport::LinkError;
-use crate::wire::{Answer, ClientRequest, Failure, FailureKind, MemberAnswer, MemberRequest, Remedy};
+use crate::wire::{
+    Answer, ClientRequest, Failure, FailureKind, MemberAnswer, MemberRequest, Remedy, SlotRequest,
+};
 use std::time::Duration;
 
 /// Where a request must be carried out.
@@ -23,6 +25,7 @@ fn place(request: &ClientRequest) -> Place {
         | ClientRequest::Invite { .. }
         | ClientRequest::RemoveMember(_)
         | ClientRequest::StepDown { .. }
+        | ClientRequest::SetPin { .. }
         | ClientRequest::SetOption(_) => Place::Primary,
         ClientRequest::Status
         | ClientRequest::List { .. }
@@ -31,14 +34,21 @@ fn place(request: &ClientRequest) -> Place {
         | ClientRequest::Coverage { .. }
         | ClientRequest::Synchronize
         | ClientRequest::Recover
-        | ClientRequest::Check
-        | ClientRequest::Slot(_) => Place::Here,
+        | ClientRequest::Check => Place::Here,
+        ClientRequest::Slot(call) if slot::is_change(&call.ask) => Place::Primary,
+        ClientRequest::Slot(_) => Place::Here,
     }
 }
 
 impl Core {
     /// Carries out a client's request, wherever that must be.
     pub(super) async fn client(&self, request: ClientRequest) -> Result<Answer, Failure> {
+        let request = match request {
+            ClientRequest::Slot(call) if matches!(call.ask, SlotRequest::Login { .. }) => {
+                return self.login_anywhere(call).await;
+            }
+            other => other,
+        };
         match place(&request) {
             Place::Here => self.client_here(request).await,
             Place::Primary => self.at_primary(request).await,
@@ -63,13 +73,24 @@ impl Core {
             ClientRequest::Recover => self.recover(),
             ClientRequest::SetOption(option) => self.set_option(option).await,
             ClientRequest::Check => self.check().await,
-            ClientRequest::Slot(call) => self.slot(*call).await,
+            ClientRequest::Slot(call) => self.slot_here(&call).await,
+            ClientRequest::SetPin { role, pin } => self.set_pin(role, &pin).await,
         }
     }
 
     /// Carries a change to the primary, following it when it moves, until the overall deadline.
     async fn at_primary(&self, request: ClientRequest) -> Result<Answer, Failure> {
+        self.at_primary_within(request, limits::OVERALL).await
+    }
+
+    /// The same; after a failure it is tried again only while less than `patience` has gone by.
+    pub(super) async fn at_primary_within(
+        &self,
+        request: ClientRequest,
+        patience: Duration,
+    ) -> Result<Answer, Failure> {
         let deadline = self.clock.now() + limits::OVERALL;
+        let last_try = self.clock.now() + patience;
         let bytes = zeroize::Zeroizing::new(
             crate::codec::encode(&request).map_err(|e| Failure::new(FailureKind::BadRequest, e))?,
         );
@@ -83,7 +104,7 @@ impl Core {
                 Err(failure) if failure.remedy() == Remedy::GiveUp => return Err(failure),
                 Err(failure) => failure,
             };
-            if deadline.saturating_duration_since(self.clock.now()) <= limits::RETRY_PAUSE {
+            if last_try.saturating_duration_since(self.clock.now()) <= limits::RETRY_PAUSE {
                 return Err(failure);
             }
             tokio::time::sleep(limits::RETRY_PAUSE).await;

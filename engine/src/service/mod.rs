@@ -17,11 +17,12 @@ mod uses;
 
 pub use admission::{Joins, authority_context};
 pub use primary::run_primary;
+pub use slot::Logins;
 
 use crate::clock::Clock;
 use crate::cloning::Domain;
 use crate::consensus::{Agreed, Consensus, ConsensusError};
-use crate::domain::{Fingerprint, GroupId, Lineage, LogIndex, MemberId, ObjectId};
+use crate::domain::{ClientName, Fingerprint, GroupId, Lineage, LogIndex, MemberId, ObjectId};
 use crate::envelope::EnvelopeKeys;
 use crate::limits;
 use crate::reconciler::{Catalogue, Progress, Reporter};
@@ -74,6 +75,8 @@ pub struct Core {
     pub confirmed: watch::Sender<bool>,
     /// The latest report, for whoever carries it.
     pub outbox: watch::Sender<Option<Report>>,
+    /// Logins under way.
+    pub logins: Logins,
     /// Joins under way.
     pub joins: Joins,
     /// Time.
@@ -97,13 +100,35 @@ impl Service {
             (Caller::Member(from), Request::Member(request)) => {
                 self.0.member(connection, from, request).await.map(Response::Member)
             }
-            (Caller::Local { .. }, Request::Client(request)) => {
-                self.0.client(request).await.map(Response::Client)
-            }
+            (Caller::Local { uid, .. }, Request::Client(request)) => match asked_by(uid, request) {
+                Ok(request) => self.0.client(request).await.map(Response::Client),
+                Err(failure) => Err(failure),
+            },
             (_, Request::Join(request)) => self.0.join(connection, request).await.map(Response::Join),
             _ => Err(Failure::new(FailureKind::Forbidden, "this connection may not ask this")),
         };
         answered.unwrap_or_else(Response::Failed)
+    }
+}
+
+/// A local process's request under its own name. Who is neither root nor the member's own user may use the virtual
+/// slot and ask how the group is; the rest is for operators.
+fn asked_by(uid: u32, request: ClientRequest) -> Result<ClientRequest, Failure> {
+    let operator = uid == 0 || uid == rustix::process::geteuid().as_raw();
+    match request {
+        ClientRequest::Slot(mut call) => {
+            call.who = ClientName(format!("uid:{uid}"));
+            Ok(ClientRequest::Slot(call))
+        }
+        ClientRequest::Status => Ok(ClientRequest::Status),
+        request if operator => Ok(request),
+        _ => {
+            let text = format!(
+                "user {uid} may use the virtual slot and ask for the status alone: run this as root or as the \
+                 member's user"
+            );
+            Err(Failure::new(FailureKind::Forbidden, text))
+        }
     }
 }
 

@@ -38,6 +38,9 @@ fn dispatch(state: &mut State, index: LogIndex, command: Command) -> Applied {
         Command::Settle { settlements } => state.settle(index, settlements),
         Command::Remove { request, objects } => state.remove(index, &request, objects),
         Command::SetOption(option) => Ok(state.set_option(option)),
+        Command::SetPin { role, hash, follows, by } => state.pins.set(role, hash, follows, by),
+        Command::ChargePin { who, role, attempt, tag } => state.pins.charge(index, who, role, attempt, tag),
+        Command::ClearPin { who, role } => Ok(state.pins.clear(who, role)),
     }
 }
 
@@ -47,6 +50,7 @@ impl State {
             GroupOption::PartialKeys(value) => self.options.partial_keys = value,
             GroupOption::AllowInmemoryImport(value) => self.options.allow_inmemory_import = value,
             GroupOption::IsolatedService(value) => self.options.isolated_service = value,
+            GroupOption::AllowInitToken(value) => self.options.allow_init_token = value,
         }
         Effects { roster: true, ..Effects::default() }
     }

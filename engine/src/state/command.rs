@@ -1,10 +1,11 @@
 //! What the log can say, and what comes of it. The order of variants is the log format: add at the end, never
 //! behind a cfg. tests/scripts/format shows the bytes.
 
+use super::pins::{AttemptTag, PinHash};
 use crate::clock::UnixMillis;
 use crate::domain::{
-    ClientId, ContentKey, Envelope, Generation, GroupId, Lineage, LogIndex, MemberCard, MemberId,
-    ObjectClass, ObjectId, RequestId, Version,
+    ClientId, ClientName, ContentKey, Envelope, Generation, GroupId, Lineage, LogIndex, MemberCard, MemberId,
+    ObjectClass, ObjectId, RequestId, Role, Version,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -105,6 +106,35 @@ pub enum Command {
     },
     /// Sets one of the group's options.
     SetOption(GroupOption),
+    /// Sets a role's PIN, or takes it away. Every wrong try at the old one is forgotten.
+    SetPin {
+        /// Whose.
+        role: Role,
+        /// The new PIN's hash; None: nobody can log in as this role.
+        hash: Option<PinHash>,
+        /// The version that it follows; refused if another one has come meanwhile.
+        follows: u32,
+        /// The application's request, if there was one.
+        by: Option<RequestId>,
+    },
+    /// Counts a try at a PIN as wrong, before it is looked at. The same attempt counts once.
+    ChargePin {
+        /// Who tries.
+        who: ClientName,
+        /// As what.
+        role: Role,
+        /// The attempt.
+        attempt: RequestId,
+        /// Tells this attempt's PIN from another one that is tried under the same attempt.
+        tag: AttemptTag,
+    },
+    /// The try was right: forgets this client's wrong ones.
+    ClearPin {
+        /// Who tried.
+        who: ClientName,
+        /// As what.
+        role: Role,
+    },
 }
 
 /// openraft asks for Display and prints it: kinds and ids, never contents.
@@ -130,6 +160,9 @@ impl fmt::Display for Command {
                 objects.iter().try_for_each(|o| write!(f, " {o}"))
             }
             Self::SetOption(option) => write!(f, "SetOption {option:?}"),
+            Self::SetPin { role, follows, .. } => write!(f, "SetPin {role} after {follows}"),
+            Self::ChargePin { who, role, attempt, .. } => write!(f, "ChargePin {who} {role} {attempt}"),
+            Self::ClearPin { who, role } => write!(f, "ClearPin {who} {role}"),
         }
     }
 }
@@ -309,6 +342,8 @@ pub struct Options {
     pub allow_inmemory_import: bool,
     /// See [`IsolatedService`].
     pub isolated_service: IsolatedService,
+    /// Lets the security officer of the virtual token empty it by C_InitToken.
+    pub allow_init_token: bool,
 }
 
 /// One option, set. Order is the log format.
@@ -320,6 +355,8 @@ pub enum GroupOption {
     AllowInmemoryImport(bool),
     /// See [`IsolatedService`].
     IsolatedService(IsolatedService),
+    /// See [`Options::allow_init_token`].
+    AllowInitToken(bool),
 }
 
 /// What an applied command came to. The same on every member.
@@ -343,6 +380,8 @@ pub enum Outcome {
     Settled(Vec<bool>),
     /// The command changed nothing.
     Rejected(Rejection),
+    /// Wrong tries of the client, this one among them: for ChargePin.
+    Charged(u32),
 }
 
 /// Where a request stands. Order is the log format.
@@ -413,6 +452,18 @@ pub enum Rejection {
     /// The command's shape is wrong (too many objects, too long a text, a key blob that is an SMK's own).
     #[error("the command is malformed: {0}")]
     Malformed(String),
+    /// The client has had its tries.
+    #[error(
+        "the PIN is locked for this client after {max} wrong tries: the security officer unlocks the user's with \
+         C_InitPIN, an operator either with 'keyraft pin set'", max = crate::limits::PIN_TRIES_MAX
+    )]
+    PinLocked,
+    /// No such PIN is set.
+    #[error("no {0} PIN is set: an operator sets it with 'keyraft pin set --role {0}'")]
+    PinNotSet(Role),
+    /// The PIN has another version by now.
+    #[error("the {0} PIN was changed meanwhile: try again")]
+    PinChanged(Role),
 }
 
 /// A client's place in the request table; see [`ClientId`] for how old ones are forgotten.

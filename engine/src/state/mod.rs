@@ -5,6 +5,7 @@
 mod apply;
 pub mod command;
 mod objects;
+pub mod pins;
 #[cfg(test)]
 mod properties;
 mod requests;
@@ -17,6 +18,7 @@ pub use command::{
     Outcome, PartialKeys, RecoveryCopy, Refusal, Rejection, RequestContext, RequestState, Settlement, Smk,
     Verdict,
 };
+pub use pins::{AttemptTag, Pin, PinHash, Pins};
 pub use requests::RequestTable;
 
 use crate::clock::UnixMillis;
@@ -125,6 +127,7 @@ pub struct State {
     /// Ids that are reserved and unused, by the primary that asked for them.
     reserved: OrdMap<MemberId, OrdSet<ObjectId>>,
     requests: RequestTable,
+    pins: Pins,
 }
 
 /// What one applied command did, for those who act on it after the state has moved on.
@@ -165,6 +168,11 @@ impl State {
     /// The options.
     pub fn options(&self) -> Options {
         self.options
+    }
+
+    /// The PINs of the virtual token, and who tried wrong ones.
+    pub fn pins(&self) -> &Pins {
+        &self.pins
     }
 
     /// The roster, by id.

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::codec;
-use crate::domain::{ClientId, Fingerprint, MemberCard, Profile, Residency, TokenIdentity, Version};
+use crate::domain::{
+    ClientId, ClientName, Fingerprint, MemberCard, Profile, Residency, Role, TokenIdentity, Version,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -39,6 +41,9 @@ enum Step {
         ids: Vec<u8>,
     },
     Partial(bool),
+    SetPin(bool, bool, u32),
+    ChargePin(u8, bool, u64),
+    ClearPin(u8, bool),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -75,6 +80,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             Step::Remove { client: client % 3, sequence, watermark: watermark.saturating_sub(2), ids }
         }),
         1 => any::<bool>().prop_map(Step::Partial),
+        1 => (any::<bool>(), any::<bool>(), 0..3u32).prop_map(|(so, set, follows)| {
+            Step::SetPin(so, set, follows)
+        }),
+        3 => (0..3u8, any::<bool>(), 0..30u64).prop_map(|(who, so, n)| Step::ChargePin(who, so, n)),
+        1 => (0..3u8, any::<bool>()).prop_map(|(who, so)| Step::ClearPin(who, so)),
     ];
     vec(step, 1..120)
 }
@@ -142,6 +152,14 @@ pub(super) fn bootstrap() -> Command {
 
 pub(super) fn envelope() -> Envelope {
     Envelope { nonce: [0; 12], sealed: vec![5; 3] }
+}
+
+fn role(so: bool) -> Role {
+    if so { Role::SecurityOfficer } else { Role::User }
+}
+
+fn client_name(who: u8) -> ClientName {
+    ClientName(format!("uid:{who}"))
 }
 
 fn context(client: u8, sequence: u64, watermark: u64, parameters: u8) -> RequestContext {
@@ -215,6 +233,19 @@ fn command(state: &State, step: &Step) -> Command {
                 objects: ids.into_iter().map(pick).collect(),
             }
         }
+        Step::SetPin(so, set, follows) => Command::SetPin {
+            role: role(so),
+            hash: set.then(|| PinHash("hash".into())),
+            follows: follows.max(state.pins.pin(role(so)).version.saturating_sub(1)),
+            by: None,
+        },
+        Step::ChargePin(who, so, n) => Command::ChargePin {
+            who: client_name(who),
+            role: role(so),
+            attempt: context(who, n, 0, 0).id,
+            tag: [u8::from(n % 7 == 0); 16],
+        },
+        Step::ClearPin(who, so) => Command::ClearPin { who: client_name(who), role: role(so) },
         Step::Partial(true) => Command::SetOption(GroupOption::PartialKeys(PartialKeys::Allow)),
         Step::Partial(false) => Command::SetOption(GroupOption::PartialKeys(PartialKeys::Refuse)),
     }
@@ -243,6 +274,7 @@ fn check_step(before: &State, after: &State, command: &Command, effects: &Effect
         seen.newest = member.0;
     }
     check_rows(before, after, command, effects);
+    check_pins(before, after, command, effects);
     check_requests(before, after, command, effects, seen);
 }
 
@@ -265,6 +297,25 @@ fn check_rows(before: &State, after: &State, command: &Command, effects: &Effect
     let same =
         before.members == after.members && before.options == after.options && before.smks == after.smks;
     assert!(same || effects.roster);
+}
+
+/// A count goes up by charges alone, and down by a right try or a new PIN alone; nobody moves another's.
+fn check_pins(before: &State, after: &State, command: &Command, effects: &Effects) {
+    for (who, so) in (0..3).flat_map(|who| [(who, false), (who, true)]) {
+        let (who, role) = (client_name(who), role(so));
+        let (old, new) = (before.pins.tries(&who, role), after.pins.tries(&who, role));
+        assert!(new <= crate::limits::PIN_TRIES_MAX);
+        match command {
+            Command::ChargePin { who: tried, role: of, .. } if (tried, *of) == (&who, role) => {
+                assert!(new == old || new == old + 1);
+                let told = matches!(effects.outcome, Outcome::Charged(count) if count == new);
+                assert!(told || new == old);
+            }
+            Command::ClearPin { who: tried, role: of } if (tried, *of) == (&who, role) => assert_eq!(new, 0),
+            Command::SetPin { role: of, .. } if *of == role => assert!(new == old || new == 0),
+            _ => assert_eq!(new, old, "{who}'s count moved by {command}"),
+        }
+    }
 }
 
 fn check_requests(before: &State, after: &State, command: &Command, effects: &Effects, seen: &mut Seen) {
@@ -364,6 +415,9 @@ fn the_steps_reach_every_ending() {
         "Rejected(LastInSync(m))",
         "Rejected(WrongStanding(m))",
         "Rejected(InviteInvalid)",
+        "Charged()",
+        "Rejected(PinChanged(User))",
+        "Rejected(PinNotSet(User))",
     ] {
         assert!(reached.get(kind).is_some_and(|times| *times >= 50), "{kind} is hardly reached: {reached:?}");
     }

@@ -5,7 +5,7 @@
 use super::properties::{bootstrap, card, envelope};
 use super::*;
 use crate::codec;
-use crate::domain::{ClientId, Version};
+use crate::domain::{ClientId, ClientName, Role, Version};
 use data_encoding::HEXLOWER;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -238,7 +238,28 @@ fn command(words: &[&str]) -> Command {
             "allow" => PartialKeys::Allow,
             _ => PartialKeys::Refuse,
         })),
+        "set-pin" => Command::SetPin {
+            role: role(words[1]),
+            hash: positional.first().map(|hash| PinHash((*hash).into())),
+            follows: option(words, "follows").map_or(0, number) as u32,
+            by: option(words, "by").map(request),
+        },
+        "charge-pin" => Command::ChargePin {
+            who: ClientName(words[1].into()),
+            role: role(positional[0]),
+            attempt: request(positional[1]),
+            tag: [option(words, "tag").map_or(0, number) as u8; 16],
+        },
+        "clear-pin" => Command::ClearPin { who: ClientName(words[1].into()), role: role(positional[0]) },
         other => panic!("no command {other}"),
+    }
+}
+
+fn role(text: &str) -> Role {
+    match text {
+        "user" => Role::User,
+        "so" => Role::SecurityOfficer,
+        other => panic!("no role {other}"),
     }
 }
 
@@ -299,6 +320,14 @@ fn every_command() -> Vec<Command> {
     bootstrap.smk.recovery =
         Some(RecoveryCopy { recipient: vec![6; 2], smk: vec![7; 2], envelope_key: vec![8; 2] });
     commands.push(Command::Bootstrap(bootstrap));
+    commands.push(Command::SetOption(GroupOption::AllowInitToken(true)));
+    let pins = [
+        "set-pin user hash follows=1",
+        "set-pin so follows=2 by=a.1",
+        "charge-pin uid:5 user a.1 tag=9",
+        "clear-pin uid:5 so",
+    ];
+    commands.extend(pins.iter().map(|line| command(&line.split_whitespace().collect::<Vec<_>>())));
     commands
 }
 
@@ -321,6 +350,9 @@ fn every_outcome() -> Vec<Outcome> {
         Rejection::ParametersDiffer,
         Rejection::TooManyRequests,
         Rejection::Malformed("so".into()),
+        Rejection::PinLocked,
+        Rejection::PinNotSet(Role::User),
+        Rejection::PinChanged(Role::SecurityOfficer),
     ];
     let requests = [
         RequestState::Creating(vec![id]),
@@ -336,6 +368,7 @@ fn every_outcome() -> Vec<Outcome> {
         Outcome::Reserved { first: id, count: 256 },
         Outcome::Settled(vec![true, false]),
     ];
+    outcomes.push(Outcome::Charged(2));
     outcomes.extend(requests.map(Outcome::Request));
     outcomes.extend(rejections.map(Outcome::Rejected));
     outcomes

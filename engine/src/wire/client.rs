@@ -3,7 +3,7 @@
 use super::slot::{SlotCall, SlotReply};
 use crate::domain::{
     Attributes, CannotCarry, GroupId, KeyAlgorithm, Lineage, LogIndex, Mechanism, MemberId, ObjectClass,
-    ObjectId, RequestId,
+    ObjectId, RequestId, Role,
 };
 use crate::state::{GroupOption, LeaveReason, Options};
 use serde::{Deserialize, Serialize};
@@ -59,6 +59,13 @@ pub enum ClientRequest {
     Check,
     /// A call on the virtual slot, by an application.
     Slot(Box<SlotCall>),
+    /// An operator sets a PIN of the virtual token, and so unlocks it for everybody.
+    SetPin {
+        /// Whose.
+        role: Role,
+        /// The new PIN.
+        pin: SecretBytes,
+    },
 }
 
 /// What to generate.
@@ -215,6 +222,10 @@ pub struct GroupStatus {
     pub options: Options,
     /// The roster.
     pub members: Vec<MemberStatus>,
+    /// True if the virtual token has a user PIN.
+    pub user_pin: bool,
+    /// True if it has a security officer's PIN.
+    pub so_pin: bool,
 }
 
 /// A row of `status`.

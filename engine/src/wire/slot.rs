@@ -7,6 +7,7 @@ use crate::domain::{
     AttributeRecord, Attributes, ClientId, Envelope, Generation, GroupId, LogIndex, Mechanism, MechanismInfo,
     ObjectId, RequestId,
 };
+pub use crate::domain::{ClientName, Role};
 use serde::{Deserialize, Serialize};
 
 /// A call on the virtual slot.
@@ -20,19 +21,6 @@ pub struct SlotCall {
     pub seen: LogIndex,
     /// What is asked.
     pub ask: SlotRequest,
-}
-
-/// The name under which a client's wrong PINs are counted: `uid:N` on the Unix socket, `client:NAME` by certificate.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ClientName(pub String);
-
-/// Who is logged in (CKU_).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Role {
-    /// CKU_USER
-    User,
-    /// CKU_SO
-    SecurityOfficer,
 }
 
 /// Proof of a login, good at every member. Only members can make one.
@@ -106,7 +94,8 @@ pub enum SlotRequest {
     },
     /// A new ticket for one that is about to expire.
     Renew,
-    /// C_SetPIN: by whoever is logged in, or the user if nobody is.
+    /// C_SetPIN: by whoever is logged in, or the user if nobody is. Who was logged in gets a ticket under the new
+    /// PIN, anybody else Done. The change's request counts as the attempt at the old PIN.
     SetPin {
         /// The attempt.
         change: Change,
@@ -268,7 +257,7 @@ pub enum SlotAnswer {
     Done,
     /// To Info.
     Info(Box<SlotInfo>),
-    /// To Login and Renew.
+    /// To Login and Renew, and to SetPin by somebody who was logged in.
     Ticket(Ticket),
     /// To Find.
     Found {

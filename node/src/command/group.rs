@@ -2,10 +2,11 @@
 
 use super::done;
 use crate::caller::{Ask, Caller, status, unexpected};
-use crate::cli::{Command, Member, Options};
+use crate::cli::{Command, Member, Options, PinCommand, PinRole};
 use crate::exit::Problem;
 use crate::output::{self, View};
-use keyraft_engine::domain::{LogIndex, ObjectId};
+use crate::secret;
+use keyraft_engine::domain::{LogIndex, ObjectId, Role};
 use keyraft_engine::state::{GroupOption, IsolatedService, PartialKeys};
 use keyraft_engine::wire::{Answer, ClientRequest, CoverageRow};
 use serde_json::json;
@@ -123,6 +124,22 @@ pub(super) async fn option(ask: &dyn Ask, limit: Duration, command: &Options) ->
     }
 }
 
+pub(super) async fn pin(ask: &dyn Ask, limit: Duration, command: &PinCommand) -> Result<View, Problem> {
+    let PinCommand::Set(options) = command;
+    let (role, name) = match options.role {
+        PinRole::User => (Role::User, "user"),
+        PinRole::So => (Role::SecurityOfficer, "so"),
+    };
+    let (file, environment) = (options.pin_file.as_ref(), options.pin_env.as_ref());
+    let source = secret::given(file, environment, options.pin_credential.as_ref()).ok_or_else(|| {
+        Problem::usage("no PIN was named", "name it by --pin-file, --pin-env or --pin-credential")
+    })?;
+    let pin = crate::engine::group_pin(&source, "--pin")?;
+    let caller = Caller::born(ask, limit, LogIndex(0))?;
+    done(&caller, || ClientRequest::SetPin { role, pin: pin.clone() }).await?;
+    Ok(View::done(format!("the {name} PIN is set")))
+}
+
 fn parse_option(name: &str, value: &str) -> Result<GroupOption, Problem> {
     let wrong =
         |values: &str| Problem::usage(format!("{name} cannot be '{value}'"), format!("give {values}"));
@@ -133,12 +150,15 @@ fn parse_option(name: &str, value: &str) -> Result<GroupOption, Problem> {
         ("allow_inmemory_import", flag) => {
             flag.parse().map(GroupOption::AllowInmemoryImport).map_err(|_| wrong("true or false"))
         }
+        ("allow_init_token", flag) => {
+            flag.parse().map(GroupOption::AllowInitToken).map_err(|_| wrong("true or false"))
+        }
         ("isolated_service", "serve") => Ok(GroupOption::IsolatedService(IsolatedService::Serve)),
         ("isolated_service", "fence") => Ok(GroupOption::IsolatedService(IsolatedService::Fence)),
         ("isolated_service", _) => Err(wrong("serve or fence")),
         _ => Err(Problem::usage(
             format!("there is no option '{name}'"),
-            "there are partial_keys, allow_inmemory_import and isolated_service",
+            "there are partial_keys, allow_inmemory_import, isolated_service and allow_init_token",
         )),
     }
 }

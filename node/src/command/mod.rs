@@ -22,6 +22,7 @@ pub async fn run(ask: &dyn Ask, cli: &Cli) -> Result<Option<View>, Problem> {
     match &cli.command {
         Command::Key(command) => key::run(ask, limit, command).await,
         Command::Member(command) => group::member(ask, limit, command).await.map(Some),
+        Command::Pin(command) => group::pin(ask, limit, command).await.map(Some),
         Command::GroupOption(command) => group::option(ask, limit, command).await.map(Some),
         other => group::run(ask, limit, other, cli.global.json).await.map(Some),
     }

@@ -4,6 +4,7 @@ use super::token::TokenKind;
 use crate::cli::Demo;
 use crate::engine::Socket;
 use crate::exit::{Exit, Problem};
+use crate::output;
 use crate::text::hex;
 use aws_lc_rs::rand;
 use keyraft_engine::clock::Clock;
@@ -75,18 +76,26 @@ impl Group {
             .map_err(|_| Problem::new(Exit::Unexpected, "the machine gives no random bytes", "try again"))?;
         write_private(&secret, &hex(&random))?;
         write_private(&group.folder.join("so-pin"), &options.so_pin)?;
+        write_private(&group.folder.join("pin"), &options.pin)?;
         let ports = free_ports(usize::from(options.members))?;
         for (index, port) in ports.into_iter().enumerate() {
             let name = char::from(b'a' + index as u8).to_string();
             let member = prepare_member(&group.folder, &name, port, options, kind)?;
             group.members.push(member);
         }
+        let sockets: Vec<PathBuf> = group.members.iter().map(|m| m.socket.path().to_path_buf()).collect();
+        write_private(&group.client_config(), &(output::client_config(&sockets).text + "\n"))?;
         Ok(group)
     }
 
     /// Where everything is.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// What the PKCS#11 module reads to use this group.
+    pub fn client_config(&self) -> PathBuf {
+        self.folder.join("client.toml")
     }
 
     fn command(&self, index: usize) -> Command {

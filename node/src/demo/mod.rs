@@ -53,6 +53,7 @@ fn keep(group: Group, report: &Report) {
     let program = std::env::current_exe().map_or_else(|_| "keyraft".into(), |p| p.display().to_string());
     let folder = group.folder().display().to_string();
     let config = group.members.first().map(|m| m.config().display().to_string()).unwrap_or_default();
+    let client = group.client_config().display().to_string();
     let ids: Vec<String> = group.let_go().iter().map(u32::to_string).collect();
     report.put(&format!(
         "\nThe group is running. Talk to it:\n\
@@ -61,6 +62,8 @@ fn keep(group: Group, report: &Report) {
          \x20 {program} key create ec:p256 --label mine\n\
          \x20 echo hello | {program} key sign mine\n\
          \x20 {program} coverage\n\
+         Applications that load libkeyraft_pkcs11.so log in with the demo's PIN, and find the group by:\n\
+         \x20 KEYRAFT_CONFIG={client}\n\
          End it and remove everything:\n\
          \x20 kill {}; rm -rf {folder}",
         ids.join(" ")

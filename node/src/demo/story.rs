@@ -113,7 +113,9 @@ async fn wait_in_sync(group: &Group, index: usize, count: usize) -> Result<(), P
 async fn form(options: &Demo, group: &mut Group, report: &mut Report) -> Result<Vec<MemberId>, Problem> {
     let so_pin = group.folder().join("so-pin").display().to_string();
     let token = ["--create-token", "--so-pin-file", &so_pin];
-    let words = [&["init", "--label", &options.label][..], &token].concat();
+    let pin = group.folder().join("pin").display().to_string();
+    let pins = ["--group-pin-file", &pin, "--group-so-pin-file", &so_pin];
+    let words = [&["init", "--label", &options.label][..], &token, &pins].concat();
     let begun = group.run(0, &words).await?;
     report.say(format!("member a makes its token, the SMK in it, and group {}", text(&begun, "group")));
     group.start(0).await?;

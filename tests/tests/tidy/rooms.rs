@@ -105,7 +105,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("rusqlite", &["engine/src/token/"]),
     ("bincode", &["engine/src/codec.rs"]),
     ("aes_gcm", &["engine/src/envelope/"]),
-    ("argon2", &["engine/src/cloning/"]),
+    ("argon2", &["engine/src/cloning/", "engine/src/virtual_slot/pin.rs"]),
     ("rustls", &["engine/src/transport/"]),
     ("tokio_rustls", &["engine/src/transport/"]),
     ("rcgen", &["engine/src/transport/"]),
