@@ -70,8 +70,8 @@ impl Core {
                     class: entry.class,
                     algorithm: entry.algorithm,
                     attributes: [
-                        (AttributeType::LABEL, AttributeValue::Bytes(entry.label.into_bytes())),
-                        (AttributeType::ID, AttributeValue::Bytes(entry.id)),
+                        (AttributeType::LABEL, AttributeValue::Bytes(entry.label.clone().into_bytes())),
+                        (AttributeType::ID, AttributeValue::Bytes(entry.id.clone())),
                     ]
                     .into(),
                 })

@@ -253,7 +253,7 @@ fn bare_point(point: &[u8], length: usize) -> Result<Vec<u8>, TokenError> {
 }
 
 /// The public attributes that go into a record, as PKCS#11 shapes them.
-pub(super) fn public_facts(public: &PublicKey) -> Attributes {
+pub(crate) fn public_facts(public: &PublicKey) -> Attributes {
     let mut facts = Attributes::from([(A::PUBLIC_KEY_INFO, V::Bytes(public.spki()))]);
     match public {
         PublicKey::Rsa(modulus, exponent) => {

@@ -7,7 +7,7 @@
 //! - `keys`, `smk` and `uses` are what a member does with its token; `task` hands jobs to the threads.
 
 mod carry;
-mod der;
+pub(crate) mod der;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod error;
@@ -27,6 +27,8 @@ mod vault;
 
 pub use error::{TokenError, TokenVerdict};
 pub use proof::is_public_key;
+pub(crate) use carry::public_facts;
+pub(crate) use proof::{coordinate_bytes, curve_params};
 pub use slot::initialize;
 pub use task::Token;
 

@@ -70,6 +70,11 @@ impl Failure {
         Self { kind, message: message.to_string() }
     }
 
+    /// A failure with the CKR_ number that applications shall see.
+    pub fn pkcs11(code: u64, message: impl fmt::Display) -> Self {
+        Self::new(FailureKind::TokenRefused { code }, message)
+    }
+
     /// What the caller may do. Adding a kind forces this choice.
     pub fn remedy(&self) -> Remedy {
         match self.kind {
