@@ -70,6 +70,8 @@ pub const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);
 pub const PIN_MIN_BYTES: usize = 4;
 /// A PIN, most bytes.
 pub const PIN_MAX_BYTES: usize = 255;
+/// How long a search waits for a quorum before a member that may serve alone answers with what it has.
+pub const FIND_PATIENCE: Duration = Duration::from_secs(1);
 /// Handles of one answer to a search.
 pub const FOUND_MAX: usize = 10_000;
 /// Session objects of applications that a member keeps unwrapped in its token, the longest unused going first.

@@ -15,10 +15,12 @@ use crate::token;
 use crate::wire::{Answer, CreateKey, Failure, FailureKind, ImportKey};
 use std::collections::BTreeMap;
 
-/// An object ready to be sealed.
-struct Fresh {
-    record: AttributeRecord,
-    wrapped: Option<WrappedKey>,
+/// Whether one SMK generation or another wraps a new object is all the same, but a copy keeps its blob's.
+pub(super) struct Fresh {
+    /// The objects, in the order of their ids.
+    pub objects: Vec<EnvelopeContent>,
+    /// The kind that tokens must carry.
+    pub carried: Option<KeyAlgorithm>,
 }
 
 /// Where a new object comes from.

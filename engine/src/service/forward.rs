@@ -1,6 +1,6 @@
 //! Carries a request to the member that can answer it, and follows the remedy of each failure until the deadline.
 
-use super::Core;
+use super::{Core, slot};
 use crate::domain::MemberId;
 use crate::limits;
 use crate::transport::LinkError;
@@ -13,6 +13,8 @@ enum Place {
     Here,
     /// At the primary.
     Primary,
+    /// At the member that was asked, or at another in-sync one.
+    InSync,
 }
 
 fn place(request: &ClientRequest) -> Place {
@@ -31,17 +33,19 @@ fn place(request: &ClientRequest) -> Place {
         | ClientRequest::Coverage { .. }
         | ClientRequest::Synchronize
         | ClientRequest::Recover
-        | ClientRequest::Check
-        | ClientRequest::Slot(_) => Place::Here,
+        | ClientRequest::Check => Place::Here,
+        ClientRequest::Slot(call) if slot::is_change(&call.ask) => Place::Primary,
+        ClientRequest::Slot(_) => Place::InSync,
     }
 }
 
 impl Core {
     /// Carries out a client's request, wherever that must be.
     pub(super) async fn client(&self, request: ClientRequest) -> Result<Answer, Failure> {
-        match place(&request) {
-            Place::Here => self.client_here(request).await,
-            Place::Primary => self.at_primary(request).await,
+        match (place(&request), request) {
+            (Place::InSync, ClientRequest::Slot(call)) => self.slot(*call).await,
+            (Place::Primary, request) => self.at_primary(request).await,
+            (Place::Here | Place::InSync, request) => self.client_here(request).await,
         }
     }
 
@@ -63,7 +67,7 @@ impl Core {
             ClientRequest::Recover => self.recover(),
             ClientRequest::SetOption(option) => self.set_option(option).await,
             ClientRequest::Check => self.check().await,
-            ClientRequest::Slot(call) => self.slot(*call).await,
+            ClientRequest::Slot(call) => self.slot_here(&call).await,
         }
     }
 

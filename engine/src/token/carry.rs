@@ -45,12 +45,12 @@ pub(super) fn generate(
     sensitive: bool,
 ) -> Result<Fresh, TokenError> {
     let class = template::resident_class(algorithm);
-    let mechanism = Mechanism::plain(template::generator(algorithm));
+    let mechanism = Mechanism::plain(algorithm.generator());
     let base = template::key(algorithm, false, sensitive, true)
         .usages(class, |usage| passing_usage(algorithm, &Attributes::new(), usage));
     let public = Template::default()
         .number(A::CLASS, ObjectClass::PublicKey.number())
-        .number(A::KEY_TYPE, template::key_type(algorithm))
+        .number(A::KEY_TYPE, algorithm.key_type())
         .flag(A::TOKEN, false)
         .flag(A::VERIFY, true);
     let public = match algorithm {

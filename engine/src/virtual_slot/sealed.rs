@@ -2,7 +2,7 @@
 
 use super::traits::Traits;
 use crate::codec;
-use crate::domain::{Envelope, EnvelopeContent, Generation, GroupId};
+use crate::domain::{AttributeRecord, Envelope, EnvelopeContent, Generation, GroupId, ObjectClass};
 use crate::envelope::{self, EnvelopeError, EnvelopeKey, EnvelopeKeys};
 use crate::limits;
 use crate::wire::{Sealed, SessionName};
@@ -52,6 +52,8 @@ pub struct Opened {
     pub content: Arc<EnvelopeContent>,
     /// What a use needs of it.
     pub traits: Traits,
+    /// Of a public key: what a token needs to use it.
+    pub public: Option<Arc<AttributeRecord>>,
 }
 
 /// The session objects that a member has opened lately, at most [`limits::SESSION_OBJECTS_MAX`], the longest unused
@@ -74,7 +76,9 @@ impl Sessions {
     /// Keeps an opened object.
     pub fn keep(&mut self, name: SessionName, generation: Generation, content: EnvelopeContent) -> Arc<Opened> {
         let traits = Traits::of(&content.record);
-        let opened = Arc::new(Opened { generation, content: Arc::new(content), traits });
+        let is_public = content.record.class == ObjectClass::PublicKey;
+        let public = is_public.then(|| Arc::new(content.record.clone()));
+        let opened = Arc::new(Opened { generation, content: Arc::new(content), traits, public });
         if self.opened.len() >= limits::SESSION_OBJECTS_MAX && !self.opened.contains_key(&name) {
             let oldest = self.opened.iter().min_by_key(|(_, (used, _))| *used).map(|(name, _)| *name);
             oldest.map(|oldest| self.opened.remove(&oldest));
