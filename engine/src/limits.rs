@@ -189,5 +189,9 @@ pub const ENTER_LAG_ENTRIES: u64 = 1_000;
 pub const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Joins under way at once.
 pub const JOINS_MAX: usize = 16;
+/// How often a changed object's way to the in-sync members is looked at.
+pub const REPLACED_PAUSE: Duration = Duration::from_millis(5);
+/// Times that a change is tried anew because another one came first.
+pub const SUPERSEDED_TRIES: u32 = 8;
 /// Times that a create is originated anew because the SMK's generation changed meanwhile.
 pub const STALE_GENERATION_TRIES: u32 = 3;

@@ -82,7 +82,12 @@ impl Core {
                     member: *member,
                     state: cell(agreed, object, *member, troubles, heard.get(member).copied()),
                 });
-                Some(CoverageRow { object, class: entry.class, label: entry.label.clone(), members: cells.collect() })
+                Some(CoverageRow {
+                    object,
+                    class: entry.class,
+                    label: entry.label.clone(),
+                    members: cells.collect(),
+                })
             };
             found.into_iter().take(limits::ROWS_MAX).filter_map(row).collect()
         });

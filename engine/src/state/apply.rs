@@ -38,6 +38,7 @@ fn dispatch(state: &mut State, index: LogIndex, command: Command) -> Applied {
         Command::Settle { settlements } => state.settle(index, settlements),
         Command::Remove { request, objects } => state.remove(index, &request, objects),
         Command::SetOption(option) => Ok(state.set_option(option)),
+        Command::Replace { request, object } => state.replace(index, &request, object),
     }
 }
 

@@ -105,6 +105,13 @@ pub enum Command {
     },
     /// Sets one of the group's options.
     SetOption(GroupOption),
+    /// Swaps a settled object's content for its next version. It shows at once; members import it anew.
+    Replace {
+        /// The request.
+        request: RequestContext,
+        /// The object with its next version; its class and exclusions stay as they are.
+        object: NewObject,
+    },
 }
 
 /// openraft asks for Display and prints it: kinds and ids, never contents.
@@ -130,6 +137,9 @@ impl fmt::Display for Command {
                 objects.iter().try_for_each(|o| write!(f, " {o}"))
             }
             Self::SetOption(option) => write!(f, "SetOption {option:?}"),
+            Self::Replace { request, object } => {
+                write!(f, "Replace {} {}", request.id, object.content)
+            }
         }
     }
 }
@@ -360,6 +370,8 @@ pub enum RequestState {
     Aborted(Refusal),
     /// Refused by `apply`: nothing was put or removed.
     Rejected(Rejection),
+    /// Agreed in a new version.
+    Replaced(ObjectId),
 }
 
 /// Why `apply` refused a command. Order is the log format.
@@ -413,6 +425,9 @@ pub enum Rejection {
     /// The command's shape is wrong (too many objects, too long a text, a key blob that is an SMK's own).
     #[error("the command is malformed: {0}")]
     Malformed(String),
+    /// A replacement of another version than the agreed one.
+    #[error("the object has version {0} by now")]
+    Superseded(Version),
 }
 
 /// A client's place in the request table; see [`ClientId`] for how old ones are forgotten.

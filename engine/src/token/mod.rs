@@ -31,10 +31,10 @@ mod tests;
 mod uses;
 mod vault;
 
+pub(crate) use carry::public_facts;
 pub use error::{TokenError, TokenVerdict};
 pub use guests::UsedKey;
 pub use proof::is_public_key;
-pub(crate) use carry::public_facts;
 pub(crate) use proof::{coordinate_bytes, curve_params};
 pub use slot::initialize;
 pub use task::Token;

@@ -4,8 +4,7 @@
 use super::traits::{FLAGS, Flags, Traits};
 use super::visible;
 use crate::domain::{
-    AttributeRecord, AttributeType as A, AttributeValue as V, Attributes, ObjectClass, ObjectId,
-    Version,
+    AttributeRecord, AttributeType as A, AttributeValue as V, Attributes, ObjectClass, ObjectId, Version,
 };
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -191,12 +190,8 @@ impl Index {
 
     fn entry_of(&self, version: Version, record: &AttributeRecord) -> Entry {
         let seen = visible(record);
-        let mut hashes: Vec<u64> = seen
-            .attributes
-            .iter()
-            .filter(|(a, v)| !is_flag(**a, v))
-            .map(|(a, v)| self.hash(*a, v))
-            .collect();
+        let mut hashes: Vec<u64> =
+            seen.attributes.iter().filter(|(a, v)| !is_flag(**a, v)).map(|(a, v)| self.hash(*a, v)).collect();
         hashes.sort_unstable();
         hashes.dedup();
         Entry {

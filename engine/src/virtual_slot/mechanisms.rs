@@ -76,7 +76,12 @@ mod tests {
             info(0x291, 0, 0, SIGN),
             info(0x1041, 112, 521, SIGN),
         ];
-        let two = [info(0, 1024, 16384, 0x1_0000), info(1, 1024, 8192, SIGN), info(0x120, 0, 0, 0x8000), info(0x291, 0, 0, SIGN)];
+        let two = [
+            info(0, 1024, 16384, 0x1_0000),
+            info(1, 1024, 8192, SIGN),
+            info(0x120, 0, 0, 0x8000),
+            info(0x291, 0, 0, SIGN),
+        ];
         let found = shared([&one[..], &two[..]]);
         assert_eq!(found, [info(0, 2048, 4096, 0x1_0000), info(1, 1024, 4096, SIGN)]);
         assert_eq!(shared([]), []);

@@ -69,7 +69,7 @@ impl Need {
     }
 
     /// What a handle is called that names no key for it.
-    fn bad_handle(self) -> u64 {
+    pub fn bad_handle(self) -> u64 {
         match self {
             Self::Wrap => ckr::WRAPPING_KEY_HANDLE_INVALID,
             Self::Unwrap => ckr::UNWRAPPING_KEY_HANDLE_INVALID,
@@ -142,9 +142,14 @@ pub fn may_use(traits: &Traits, need: Need, mechanism: u64, asker: Asker) -> Res
         return Err(Failure::pkcs11(ckr::KEY_FUNCTION_NOT_PERMITTED, text));
     }
     if !traits.allowed.is_empty() && !traits.allowed.contains(&mechanism) {
-        return Err(Failure::pkcs11(ckr::MECHANISM_INVALID, "CKA_ALLOWED_MECHANISMS does not name the mechanism"));
+        return Err(Failure::pkcs11(
+            ckr::MECHANISM_INVALID,
+            "CKA_ALLOWED_MECHANISMS does not name the mechanism",
+        ));
     }
-    if traits.start.is_some_and(|start| asker.today < start) || traits.end.is_some_and(|end| asker.today > end) {
+    if traits.start.is_some_and(|start| asker.today < start)
+        || traits.end.is_some_and(|end| asker.today > end)
+    {
         let text = "today lies outside CKA_START_DATE and CKA_END_DATE";
         return Err(Failure::pkcs11(ckr::KEY_FUNCTION_NOT_PERMITTED, text));
     }

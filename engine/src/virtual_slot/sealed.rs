@@ -74,7 +74,12 @@ impl Sessions {
     }
 
     /// Keeps an opened object.
-    pub fn keep(&mut self, name: SessionName, generation: Generation, content: EnvelopeContent) -> Arc<Opened> {
+    pub fn keep(
+        &mut self,
+        name: SessionName,
+        generation: Generation,
+        content: EnvelopeContent,
+    ) -> Arc<Opened> {
         let traits = Traits::of(&content.record);
         let is_public = content.record.class == ObjectClass::PublicKey;
         let public = is_public.then(|| Arc::new(content.record.clone()));

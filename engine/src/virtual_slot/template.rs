@@ -215,11 +215,17 @@ fn is_shaped(attribute: A, value: &V) -> bool {
 /// Refuses attributes that this class does not have, that are shaped wrongly, or that only the group sets.
 fn check(class: ObjectClass, template: &Attributes) -> Result<(), Failure> {
     if template.len() > limits::ATTRIBUTES_MAX {
-        return Err(refuse(ckr::TEMPLATE_INCONSISTENT, format!("more than {} attributes", limits::ATTRIBUTES_MAX)));
+        return Err(refuse(
+            ckr::TEMPLATE_INCONSISTENT,
+            format!("more than {} attributes", limits::ATTRIBUTES_MAX),
+        ));
     }
     for (attribute, value) in template {
         if !belongs(class, *attribute) {
-            return Err(refuse(ckr::ATTRIBUTE_TYPE_INVALID, format!("{attribute} is not for a {class} object")));
+            return Err(refuse(
+                ckr::ATTRIBUTE_TYPE_INVALID,
+                format!("{attribute} is not for a {class} object"),
+            ));
         }
         if READ_ONLY.contains(attribute) {
             return Err(refuse(ckr::ATTRIBUTE_READ_ONLY, format!("{attribute} cannot be chosen")));
@@ -239,9 +245,10 @@ fn check(class: ObjectClass, template: &Attributes) -> Result<(), Failure> {
 /// The kind that a template names must be the one that comes.
 fn check_kind(template: &Attributes, algorithm: KeyAlgorithm) -> Result<(), Failure> {
     match template.get(&A::KEY_TYPE) {
-        Some(V::Number(other)) if *other != algorithm.key_type() => {
-            Err(refuse(ckr::TEMPLATE_INCONSISTENT, "CKA_KEY_TYPE is of another kind than the mechanism's key"))
-        }
+        Some(V::Number(other)) if *other != algorithm.key_type() => Err(refuse(
+            ckr::TEMPLATE_INCONSISTENT,
+            "CKA_KEY_TYPE is of another kind than the mechanism's key",
+        )),
         _ => Ok(()),
     }
 }

@@ -128,7 +128,9 @@ fn a_secret_comes_in_by_value() {
     assert!(!plan.attributes.contains_key(&A::VALUE));
     let facts = template(&[(A::VALUE, V::Bytes(value.to_vec()))]);
     let record = key_record(plan, &facts, History::Imported);
-    assert!(!record.flag(A::LOCAL) && !record.flag(A::ALWAYS_SENSITIVE) && !record.flag(A::NEVER_EXTRACTABLE));
+    assert!(
+        !record.flag(A::LOCAL) && !record.flag(A::ALWAYS_SENSITIVE) && !record.flag(A::NEVER_EXTRACTABLE)
+    );
     assert_eq!(super::super::visible(&record).bytes(A::VALUE), [7; 20]);
     let hidden = change(&record, &template(&[(A::SENSITIVE, V::Bool(true))])).expect("changed");
     assert_eq!(super::super::visible(&hidden).bytes(A::VALUE), b"");

@@ -54,14 +54,17 @@ pub(super) fn secret_kind(key_type: u64, bytes: u64) -> Result<KeyAlgorithm, Fai
 
 /// An RSA key's kind, from its size.
 pub(super) fn rsa_kind(bits: u64) -> Result<KeyAlgorithm, Failure> {
-    RSA_BITS.into_iter().find(|known| u64::from(*known) == bits).map(|bits| KeyAlgorithm::Rsa { bits }).ok_or_else(
-        || Failure::pkcs11(ckr::KEY_SIZE_RANGE, "RSA keys have 2048, 3072 or 4096 bits"),
-    )
+    RSA_BITS
+        .into_iter()
+        .find(|known| u64::from(*known) == bits)
+        .map(|bits| KeyAlgorithm::Rsa { bits })
+        .ok_or_else(|| Failure::pkcs11(ckr::KEY_SIZE_RANGE, "RSA keys have 2048, 3072 or 4096 bits"))
 }
 
 /// The kind that CKA_EC_PARAMS names: a curve by its OID, or Ed25519 by OID or name.
 pub(super) fn curve_kind(params: &[u8]) -> Result<KeyAlgorithm, Failure> {
-    let named = [Curve::P256, Curve::P384, Curve::P521].into_iter().find(|curve| curve_params(*curve) == params);
+    let named =
+        [Curve::P256, Curve::P384, Curve::P521].into_iter().find(|curve| curve_params(*curve) == params);
     if let Some(curve) = named {
         return Ok(KeyAlgorithm::Ec(curve));
     }
@@ -223,7 +226,8 @@ mod tests {
         assert_eq!(code(private(0x40, &template)), ckr::TEMPLATE_INCONSISTENT);
 
         let spki: PublicKeyX509Der<'_> = pair.public_key().as_der().expect("SPKI");
-        for point in [pair.public_key().as_ref().to_vec(), element(OCTET_STRING, pair.public_key().as_ref())] {
+        for point in [pair.public_key().as_ref().to_vec(), element(OCTET_STRING, pair.public_key().as_ref())]
+        {
             template.insert(A::EC_POINT, V::Bytes(point));
             let (_, facts) = public(0x03, &template).expect("a public key");
             assert_eq!(facts.get(&A::PUBLIC_KEY_INFO), Some(&V::Bytes(spki.as_ref().to_vec())));

@@ -1,9 +1,7 @@
 //! What applications may read of an object: its record, with the class told and the value only where it may be read,
 //! in the parts that PKCS#11 gives a private key.
 
-use crate::domain::{
-    AttributeRecord, AttributeType as A, AttributeValue as V, KeyAlgorithm, ObjectClass,
-};
+use crate::domain::{AttributeRecord, AttributeType as A, AttributeValue as V, KeyAlgorithm, ObjectClass};
 use crate::token::der::{self, Pkcs8};
 
 /// The private parts of an RSA key, in the order of PKCS#8.

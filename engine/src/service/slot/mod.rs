@@ -9,24 +9,32 @@ mod login;
 mod make;
 mod uses;
 
+pub(super) use make::{Birth, name};
+
 use super::Core;
-use crate::domain::{AttributeRecord, EnvelopeContent, Generation, LogIndex, ObjectId};
+use crate::domain::{ContentKey, EnvelopeContent, Generation, LogIndex, ObjectId};
 use crate::limits;
 use crate::virtual_slot::policy::{Asker, day};
 use crate::virtual_slot::sealed::{self, Opened};
-use crate::virtual_slot::{Traits, ckr};
 use crate::wire::{
-    Answer, ClientRequest, Failure, FailureKind, Keep, KeyRef, MemberAnswer, MemberRequest, Remedy, SessionName,
-    SlotAnswer, SlotCall, SlotReply, SlotRequest,
+    Answer, ClientRequest, Failure, FailureKind, Keep, KeyRef, MemberAnswer, MemberRequest, Remedy, Sealed,
+    SessionName, SlotAnswer, SlotCall, SlotReply, SlotRequest,
 };
 use std::sync::Arc;
 
-/// An object that a call names.
-enum Named {
-    /// An agreed one, with the generation that its content is wrapped under.
-    Agreed(ObjectId, Generation),
-    /// A session object.
-    Session(SessionName, Arc<Opened>),
+/// Which object a call names.
+#[derive(Clone, Copy)]
+enum Which {
+    Agreed(ObjectId),
+    Session(SessionName),
+}
+
+/// An object that a call names, opened.
+struct Named {
+    which: Which,
+    /// The generation that its content is wrapped under.
+    generation: Generation,
+    content: Arc<EnvelopeContent>,
 }
 
 /// A call's end: an answer, or a failure.
@@ -156,28 +164,24 @@ impl Core {
     }
 
     /// The object that a call names, opened, whatever its class. An agreed one is looked for behind a barrier if it
-    /// is not there.
-    async fn opened(&self, key: &KeyRef, code: u64) -> Result<(Named, AttributeRecord), Halt> {
+    /// is not there. A handle that names nothing is called `code`.
+    async fn opened(&self, key: &KeyRef, code: u64) -> Result<Named, Halt> {
         match key {
             KeyRef::Object(object) => {
                 let name = self.settled_surely(*object, code).await?;
-                let record = self.record(name)?;
-                Ok((Named::Agreed(*object, name.generation), record))
+                let content = Arc::new(self.content(name)?);
+                Ok(Named { which: Which::Agreed(*object), generation: name.generation, content })
             }
             KeyRef::Session { name, sealed } => {
-                let opened = self.session(*name, sealed.as_deref())?;
-                let record = opened.content.record.clone();
-                Ok((Named::Session(*name, opened), record))
+                let opened = self.session(*name, sealed.as_deref(), code)?;
+                let (generation, content) = (opened.generation, opened.content.clone());
+                Ok(Named { which: Which::Session(*name), generation, content })
             }
         }
     }
 
     /// A settled object's content name; the failure bears `code`.
-    async fn settled_surely(
-        &self,
-        object: ObjectId,
-        code: u64,
-    ) -> Result<crate::domain::ContentKey, Failure> {
+    async fn settled_surely(&self, object: ObjectId, code: u64) -> Result<ContentKey, Failure> {
         if let Some(name) = self.settled(object) {
             return Ok(name);
         }
@@ -187,13 +191,13 @@ impl Core {
     }
 
     /// A session object, from memory or from its sealed form.
-    fn session(&self, name: SessionName, sealed: Option<&crate::wire::Sealed>) -> Result<Arc<Opened>, Halt> {
+    fn session(&self, name: SessionName, sealed: Option<&Sealed>, code: u64) -> Result<Arc<Opened>, Halt> {
         if let Some(opened) = self.sessions.lock().get(name) {
             return Ok(opened);
         }
         let Some(sealed) = sealed else { return Err(Halt::Unknown(name)) };
         let content = sealed::open(&self.keys, self.group, name, sealed).map_err(|error| {
-            Failure::pkcs11(ckr::OBJECT_HANDLE_INVALID, format!("the session object is not this group's: {error}"))
+            Failure::pkcs11(code, format!("the session object is not this group's: {error}"))
         })?;
         Ok(self.sessions.lock().keep(name, sealed.generation, content))
     }
@@ -210,16 +214,9 @@ impl Core {
             Failure::new(FailureKind::NotInSync, format!("{} has no envelope key of {generation}", self.me))
         })?;
         let nonce = crate::transport::random_bytes().map_err(|e| internal(&e))?;
-        let sealed = sealed::seal((generation, key), self.group, name, &content, nonce).map_err(|e| internal(&e))?;
+        let sealed =
+            sealed::seal((generation, key), self.group, name, &content, nonce).map_err(|e| internal(&e))?;
         self.sessions.lock().keep(name, generation, content);
         Ok(KeyRef::Session { name, sealed: Some(Box::new(sealed)) })
-    }
-
-    /// What a use needs of an object, without opening its envelope where that can be.
-    fn traits_of(&self, object: ObjectId, name: crate::domain::ContentKey) -> Result<Traits, Failure> {
-        match self.catalogue.entry(object).filter(|entry| entry.version == name.version) {
-            Some(entry) => Ok(entry.traits.clone()),
-            None => Ok(Traits::of(&self.record(name)?)),
-        }
     }
 }
