@@ -20,6 +20,8 @@ pub mod transport; // how it gets there
 #[cfg(feature = "member")]
 pub mod consensus; // how the group agrees
 #[cfg(feature = "member")]
+pub mod virtual_slot; // what applications see, and what they may do
+#[cfg(feature = "member")]
 pub mod reconciler; // makes held what is agreed
 #[cfg(feature = "member")]
 pub mod virtual_slot; // what the virtual slot is made of

@@ -84,6 +84,8 @@ pub const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);
 pub const PIN_MIN_BYTES: usize = 4;
 /// A PIN, most bytes.
 pub const PIN_MAX_BYTES: usize = 255;
+/// How long a search waits for a quorum before a member that may serve alone answers with what it has.
+pub const FIND_PATIENCE: Duration = Duration::from_secs(1);
 /// Handles of one answer to a search.
 pub const FOUND_MAX: usize = 10_000;
 /// Session objects of applications that a member keeps unwrapped in its token, the longest unused going first.
@@ -201,5 +203,9 @@ pub const ENTER_LAG_ENTRIES: u64 = 1_000;
 pub const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Joins under way at once.
 pub const JOINS_MAX: usize = 16;
+/// How often a changed object's way to the in-sync members is looked at.
+pub const REPLACED_PAUSE: Duration = Duration::from_millis(5);
+/// Times that a change is tried anew because another one came first.
+pub const SUPERSEDED_TRIES: u32 = 8;
 /// Times that a create is originated anew because the SMK's generation changed meanwhile.
 pub const STALE_GENERATION_TRIES: u32 = 3;

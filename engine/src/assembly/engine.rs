@@ -12,6 +12,7 @@ use crate::reconciler::{Catalogue, Progress, Reconciler, watch_token};
 use crate::service::{Core, Joins, Logins, Service, run_primary, settler::Watch};
 use crate::token::{SmkPresence, Token};
 use crate::transport::{self, Directory, LinkError, Links, pki};
+use crate::virtual_slot::sealed::Sessions;
 use crate::wire::{
     Answer, ClientRequest, Failure, Hello, Lane, MemberAnswer, MemberRequest, PROTOCOL, RaftCall, Request,
     Response, Roster,
@@ -122,6 +123,7 @@ impl Engine {
             token,
             keys,
             domain: config.domain.clone(),
+            sessions: Mutex::new(Sessions::default()),
             catalogue: Arc::new(Catalogue::default()),
             progress: Arc::new(Progress::default()),
             synchronize: Arc::new(Notify::new()),

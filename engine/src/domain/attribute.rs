@@ -85,6 +85,11 @@ attributes! {
     ISSUER = 0x081;
     SERIAL_NUMBER = 0x082;
     TRUSTED = 0x086;
+    CERTIFICATE_CATEGORY = 0x087;
+    URL = 0x089;
+    HASH_OF_SUBJECT_PUBLIC_KEY = 0x08A;
+    HASH_OF_ISSUER_PUBLIC_KEY = 0x08B;
+    NAME_HASH_ALGORITHM = 0x08C;
     CHECK_VALUE = 0x090;
     KEY_TYPE = 0x100;
     SUBJECT = 0x101;
@@ -104,6 +109,12 @@ attributes! {
     MODULUS = 0x120;
     MODULUS_BITS = 0x121;
     PUBLIC_EXPONENT = 0x122;
+    PRIVATE_EXPONENT = 0x123;
+    PRIME_1 = 0x124;
+    PRIME_2 = 0x125;
+    EXPONENT_1 = 0x126;
+    EXPONENT_2 = 0x127;
+    COEFFICIENT = 0x128;
     PUBLIC_KEY_INFO = 0x129;
     VALUE_LEN = 0x161;
     EXTRACTABLE = 0x162;
@@ -144,6 +155,13 @@ impl ObjectClass {
     /// The CKO_ number.
     pub fn number(self) -> u64 {
         self as u64
+    }
+
+    /// The class of a CKO_ number, where a group keeps it.
+    pub fn of_number(number: u64) -> Option<Self> {
+        [Self::Data, Self::Certificate, Self::PublicKey, Self::PrivateKey, Self::SecretKey]
+            .into_iter()
+            .find(|class| class.number() == number)
     }
 
     /// True where the object must be imported into tokens; the others live in the record alone.

@@ -45,6 +45,28 @@ impl KeyAlgorithm {
         matches!(self, Self::Rsa { .. } | Self::Ec(_) | Self::Ed25519)
     }
 
+    /// CKK_ number of the kind.
+    pub const fn key_type(self) -> u64 {
+        match self {
+            Self::Rsa { .. } => 0x00,
+            Self::Ec(_) => 0x03,
+            Self::GenericSecret { .. } => 0x10,
+            Self::Aes { .. } => 0x1F,
+            Self::Ed25519 => 0x40,
+        }
+    }
+
+    /// CKM_ number of the mechanism that generates the kind.
+    pub const fn generator(self) -> u64 {
+        match self {
+            Self::Rsa { .. } => 0x0000,
+            Self::Ec(_) => 0x1040,
+            Self::GenericSecret { .. } => 0x0350,
+            Self::Aes { .. } => 0x1080,
+            Self::Ed25519 => 0x1055,
+        }
+    }
+
     /// Every size the project promises, for probes and tests.
     pub fn promised() -> [Self; 11] {
         [

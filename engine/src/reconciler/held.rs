@@ -100,7 +100,10 @@ impl Progress {
         if whole {
             inner.reached = inner.reached.max(scanned);
         }
-        drop(inner);
+    }
+
+    /// Notes what the catalogue shows: at once, for imports take long.
+    pub(super) fn note_scanned(&self, scanned: LogIndex) {
         self.scanned.send_if_modified(|at| {
             let forward = scanned > *at;
             *at = scanned.max(*at);

@@ -9,7 +9,7 @@ mod held;
 mod plan;
 mod task;
 
-pub use catalogue::{Catalogue, Entry};
+pub use catalogue::Catalogue;
 pub use held::{Progress, Trouble};
 pub use plan::{Step, plan};
 pub use task::{Reconciler, Reporter, watch_token};

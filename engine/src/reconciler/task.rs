@@ -1,6 +1,6 @@
 //! The reconciler's loop: waits for the agreed state to change, runs the plan on the token, reports to the primary.
 
-use super::catalogue::{Catalogue, Entry};
+use super::catalogue::Catalogue;
 use super::held::{Progress, Trouble, pause};
 use super::plan::{Step, plan};
 use crate::clock::Clock;
@@ -110,6 +110,7 @@ impl Reconciler {
         });
         backlog.failed.clear();
         self.enter_all(&scope, backlog);
+        self.progress.note_scanned(scanned);
         self.run_steps(steps, backlog).await;
         let failed = std::mem::take(&mut backlog.failed);
         backlog.troubles.retain(|id, _| failed.contains(id) || !scope.contains(id));
@@ -126,7 +127,7 @@ impl Reconciler {
                 None => self.catalogue.remove(id),
                 Some(name) if self.catalogue.version(id) == Some(name.version) => {}
                 Some(name) => match self.open(name) {
-                    Ok(content) => self.catalogue.enter(id, Entry::of(name.version, &content.record)),
+                    Ok(content) => self.catalogue.enter(id, name.version, &content.record),
                     Err(reason) => self.trouble(backlog, id, reason, false),
                 },
             }

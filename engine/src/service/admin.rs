@@ -78,13 +78,18 @@ impl Core {
         let found = self.catalogue.find(None, after, limits::ROWS_MAX + 1);
         let more = found.len() > limits::ROWS_MAX;
         let rows = self.agreed.read(|state| {
-            let row = |(object, entry): (ObjectId, crate::reconciler::Entry)| {
+            let row = |(object, entry): (ObjectId, std::sync::Arc<crate::virtual_slot::Entry>)| {
                 let agreed = state.object(object).filter(|o| !matches!(o.phase, Phase::Removing(_)))?;
                 let cells = members.iter().zip(&troubles).map(|(member, troubles)| CoverageCell {
                     member: *member,
                     state: cell(agreed, object, *member, troubles, heard.get(member).copied()),
                 });
-                Some(CoverageRow { object, class: entry.class, label: entry.label, members: cells.collect() })
+                Some(CoverageRow {
+                    object,
+                    class: entry.class,
+                    label: entry.label.clone(),
+                    members: cells.collect(),
+                })
             };
             found.into_iter().take(limits::ROWS_MAX).filter_map(row).collect()
         });

@@ -15,6 +15,8 @@ enum Place {
     Here,
     /// At the primary.
     Primary,
+    /// At the member that was asked, or at another in-sync one.
+    InSync,
 }
 
 fn place(request: &ClientRequest) -> Place {
@@ -36,7 +38,7 @@ fn place(request: &ClientRequest) -> Place {
         | ClientRequest::Recover
         | ClientRequest::Check => Place::Here,
         ClientRequest::Slot(call) if slot::is_change(&call.ask) => Place::Primary,
-        ClientRequest::Slot(_) => Place::Here,
+        ClientRequest::Slot(_) => Place::InSync,
     }
 }
 
@@ -49,9 +51,10 @@ impl Core {
             }
             other => other,
         };
-        match place(&request) {
-            Place::Here => self.client_here(request).await,
-            Place::Primary => self.at_primary(request).await,
+        match (place(&request), request) {
+            (Place::InSync, ClientRequest::Slot(call)) => self.slot(*call).await,
+            (Place::Primary, request) => self.at_primary(request).await,
+            (Place::Here | Place::InSync, request) => self.client_here(request).await,
         }
     }
 

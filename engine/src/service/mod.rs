@@ -29,6 +29,7 @@ use crate::reconciler::{Catalogue, Progress, Reporter};
 use crate::state::Standing;
 use crate::token::{Token, TokenError, TokenVerdict};
 use crate::transport::{Caller, ConnectionId, Handler, Links};
+use crate::virtual_slot::sealed::Sessions;
 use crate::wire::{
     Answer, ClientRequest, Failure, FailureKind, Lane, MemberAnswer, MemberRequest, Report, Request, Response,
 };
@@ -57,6 +58,8 @@ pub struct Core {
     pub keys: Arc<EnvelopeKeys>,
     /// The cloning domain.
     pub domain: Domain,
+    /// Session objects of applications, opened lately.
+    pub sessions: Mutex<Sessions>,
     /// The index of objects.
     pub catalogue: Arc<Catalogue>,
     /// How far the reconciler is.

@@ -1,7 +1,9 @@
 //! Lists and looks up objects. Absence is answered only behind a read barrier.
 
 use super::{Core, consensus_failure, not_found};
-use crate::domain::{AttributeRecord, AttributeType, AttributeValue, ContentKey, LogIndex, ObjectId};
+use crate::domain::{
+    AttributeRecord, AttributeType, AttributeValue, ContentKey, EnvelopeContent, LogIndex, ObjectId,
+};
 use crate::envelope;
 use crate::limits;
 use crate::state::Phase;
@@ -70,8 +72,8 @@ impl Core {
                     class: entry.class,
                     algorithm: entry.algorithm,
                     attributes: [
-                        (AttributeType::LABEL, AttributeValue::Bytes(entry.label.into_bytes())),
-                        (AttributeType::ID, AttributeValue::Bytes(entry.id)),
+                        (AttributeType::LABEL, AttributeValue::Bytes(entry.label.clone().into_bytes())),
+                        (AttributeType::ID, AttributeValue::Bytes(entry.id.clone())),
                     ]
                     .into(),
                 })
@@ -107,6 +109,11 @@ impl Core {
 
     /// Opens an object's record.
     pub(super) fn record(&self, name: ContentKey) -> Result<AttributeRecord, Failure> {
+        Ok(self.content(name)?.record)
+    }
+
+    /// Opens an object's content.
+    pub(super) fn content(&self, name: ContentKey) -> Result<EnvelopeContent, Failure> {
         let internal = |e: String| Failure::new(FailureKind::Internal, e);
         let envelope = self
             .agreed
@@ -117,8 +124,6 @@ impl Core {
             .keys
             .get(name.generation)
             .ok_or_else(|| internal(format!("{} has no envelope key of {}", self.me, name.generation)))?;
-        let content =
-            envelope::open(key, self.group, name, &envelope).map_err(|e| internal(e.to_string()))?;
-        Ok(content.record)
+        envelope::open(key, self.group, name, &envelope).map_err(|e| internal(e.to_string()))
     }
 }

@@ -1,13 +1,16 @@
 //! Uses keys. The log is not touched: this member if it holds the key and is in sync, else another one that does.
 
 use super::{Core, not_found, token_failure};
-use crate::domain::{AttributeType, ContentKey, MemberId, ObjectClass};
+use crate::domain::{ContentKey, MemberId, ObjectClass, ObjectId};
 use crate::limits;
 use crate::state::Phase;
+use crate::token::UsedKey;
+use crate::virtual_slot::policy::Need;
+use crate::virtual_slot::{Traits, ckr};
 use crate::wire::{
-    Answer, ClientRequest, Failure, FailureKind, MemberAnswer, MemberRequest, Remedy, SecretBytes, UseKind,
-    UseRequest,
+    Answer, ClientRequest, Failure, FailureKind, MemberAnswer, MemberRequest, Remedy, SecretBytes, UseRequest,
 };
+use std::sync::Arc;
 
 impl Core {
     pub(super) async fn use_key(&self, usage: UseRequest) -> Result<Answer, Failure> {
@@ -102,35 +105,30 @@ impl Core {
         name: ContentKey,
         usage: &UseRequest,
     ) -> Result<zeroize::Zeroizing<Vec<u8>>, Failure> {
-        let record = self.record(name)?;
-        let needed = match usage.kind {
-            UseKind::Sign => AttributeType::SIGN,
-            UseKind::Verify(_) => AttributeType::VERIFY,
-            UseKind::Encrypt => AttributeType::ENCRYPT,
-            UseKind::Decrypt => AttributeType::DECRYPT,
-            UseKind::SignRecover => AttributeType::SIGN_RECOVER,
-            UseKind::VerifyRecover => AttributeType::VERIFY_RECOVER,
-        };
-        if !record.flag(needed) {
-            const KEY_FUNCTION_NOT_PERMITTED: u64 = 0x68;
-            let kind = FailureKind::TokenRefused { code: KEY_FUNCTION_NOT_PERMITTED };
-            return Err(Failure::new(kind, format!("object {} does not have {needed}", usage.object)));
+        let (traits, key) = self.known_key(usage.object, name)?;
+        if traits.algorithm.is_none() {
+            return Err(Failure::new(FailureKind::BadRequest, format!("object {} is no key", usage.object)));
         }
-        let data = &usage.data.0;
-        let done = match record.class {
-            ObjectClass::PublicKey => {
-                self.token.use_public(&record, &usage.kind, &usage.mechanism, data).await
-            }
-            ObjectClass::PrivateKey | ObjectClass::SecretKey => {
-                self.token.use_key(usage.object, &usage.kind, &usage.mechanism, data).await
-            }
-            ObjectClass::Data | ObjectClass::Certificate => {
-                return Err(Failure::new(
-                    FailureKind::BadRequest,
-                    format!("object {} is no key", usage.object),
-                ));
+        let needed = Need::from(&usage.kind).flag();
+        if !traits.flags.is_set(needed) {
+            let text = format!("object {} does not have {needed}", usage.object);
+            return Err(Failure::pkcs11(ckr::KEY_FUNCTION_NOT_PERMITTED, text));
+        }
+        let done = self.token.operate(key, &usage.kind, &usage.mechanism, &usage.data.0).await;
+        done.map_err(|error| token_failure(self.me, &error))
+    }
+
+    /// What a use needs of an agreed object. Its envelope is opened only while the catalogue lags behind.
+    pub(super) fn known_key(&self, object: ObjectId, name: ContentKey) -> Result<(Traits, UsedKey), Failure> {
+        let entry = self.catalogue.entry(object).filter(|entry| entry.version == name.version);
+        let (traits, public) = match entry {
+            Some(entry) => (entry.traits.clone(), entry.public.clone()),
+            None => {
+                let record = self.record(name)?;
+                let traits = Traits::of(&record);
+                (traits, (record.class == ObjectClass::PublicKey).then(|| Arc::new(record)))
             }
         };
-        done.map_err(|error| token_failure(self.me, &error))
+        Ok((traits, public.map_or(UsedKey::Agreed(object), UsedKey::Public)))
     }
 }

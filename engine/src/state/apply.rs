@@ -41,6 +41,7 @@ fn dispatch(state: &mut State, index: LogIndex, command: Command) -> Applied {
         Command::SetPin { role, hash, follows, by } => state.pins.set(role, hash, follows, by),
         Command::ChargePin { who, role, attempt, tag } => state.pins.charge(index, who, role, attempt, tag),
         Command::ClearPin { who, role } => Ok(state.pins.clear(who, role)),
+        Command::Replace { request, object } => state.replace(index, &request, object),
     }
 }
 

@@ -135,6 +135,13 @@ pub enum Command {
         /// As what.
         role: Role,
     },
+    /// Swaps a settled object's content for its next version. It shows at once; members import it anew.
+    Replace {
+        /// The request.
+        request: RequestContext,
+        /// The object with its next version; its class and exclusions stay as they are.
+        object: NewObject,
+    },
 }
 
 /// openraft asks for Display and prints it: kinds and ids, never contents.
@@ -163,6 +170,9 @@ impl fmt::Display for Command {
             Self::SetPin { role, follows, .. } => write!(f, "SetPin {role} after {follows}"),
             Self::ChargePin { who, role, attempt, .. } => write!(f, "ChargePin {who} {role} {attempt}"),
             Self::ClearPin { who, role } => write!(f, "ClearPin {who} {role}"),
+            Self::Replace { request, object } => {
+                write!(f, "Replace {} {}", request.id, object.content)
+            }
         }
     }
 }
@@ -399,6 +409,8 @@ pub enum RequestState {
     Aborted(Refusal),
     /// Refused by `apply`: nothing was put or removed.
     Rejected(Rejection),
+    /// Agreed in a new version.
+    Replaced(ObjectId),
 }
 
 /// Why `apply` refused a command. Order is the log format.
@@ -464,6 +476,9 @@ pub enum Rejection {
     /// The PIN has another version by now.
     #[error("the {0} PIN was changed meanwhile: try again")]
     PinChanged(Role),
+    /// A replacement of another version than the agreed one.
+    #[error("the object has version {0} by now")]
+    Superseded(Version),
 }
 
 /// A client's place in the request table; see [`ClientId`] for how old ones are forgotten.

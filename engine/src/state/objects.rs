@@ -6,7 +6,7 @@ use super::{
     Effects, NewObject, Object, Outcome, PartialKeys, Phase, Refusal, Rejection, RequestContext,
     RequestState, Settlement, State, Verdict,
 };
-use crate::domain::{LogIndex, MemberId, ObjectId, RequestId};
+use crate::domain::{Envelope, LogIndex, MemberId, ObjectId, RequestId};
 use crate::limits::{
     ENVELOPE_MAX_BYTES, ID_BLOCK_COUNT, MEMBERS_MAX, OBJECTS_PER_REQUEST_MAX, RESERVED_IDS_MAX,
     SETTLEMENTS_PER_ENTRY_MAX,
@@ -68,9 +68,7 @@ impl State {
             if content.version != FIRST_VERSION {
                 return Err(malformed("a new object has version 1"));
             }
-            if envelope.sealed.is_empty() || envelope.sealed.len() > ENVELOPE_MAX_BYTES {
-                return Err(malformed("an envelope is empty or too long"));
-            }
+            check_envelope(envelope)?;
             if excluded.len() > MEMBERS_MAX {
                 return Err(malformed("more members are excluded than a group has"));
             }
@@ -129,6 +127,33 @@ impl State {
         let state = RequestState::Removing(ids.clone());
         self.requests.record(request, index, state.clone());
         Ok(Effects { outcome: Outcome::Request(state), objects: ids, ..Effects::default() })
+    }
+
+    pub(super) fn replace(&mut self, index: LogIndex, request: &RequestContext, new: NewObject) -> Applied {
+        if let Some(known) = self.requests.check(request, index)? {
+            return Ok(Effects { outcome: Outcome::Request(known), ..Effects::default() });
+        }
+        let NewObject { content, class, envelope, .. } = new;
+        let id = content.object;
+        check_ids(request, std::iter::once(id))?;
+        check_envelope(&envelope)?;
+        let known = self.smks.contains_key(&content.generation);
+        let Some(object) = self.objects.get_mut(&id).filter(|object| object.phase == Phase::Settled) else {
+            return Err(Rejection::NoSuchObject(id));
+        };
+        let old = object.content.version;
+        if old.0.checked_add(1) != Some(content.version.0) {
+            return Err(Rejection::Superseded(old));
+        }
+        if class != object.class || !known {
+            return Err(malformed("a new version keeps its class, and an SMK that lives"));
+        }
+        object.content = content;
+        object.index = index;
+        let state = RequestState::Replaced(id);
+        self.requests.record(request, index, state.clone());
+        let outcome = Outcome::Request(state);
+        Ok(Effects { outcome, contents: vec![(content, envelope)], objects: vec![id], roster: false })
     }
 
     fn is_settled(&self, id: ObjectId) -> bool {
@@ -228,6 +253,13 @@ impl State {
             self.objects.remove(id);
         }
     }
+}
+
+fn check_envelope(envelope: &Envelope) -> Result<(), Rejection> {
+    if envelope.sealed.is_empty() || envelope.sealed.len() > ENVELOPE_MAX_BYTES {
+        return Err(malformed("an envelope is empty or too long"));
+    }
+    Ok(())
 }
 
 fn check_ids(request: &RequestContext, ids: impl Iterator<Item = ObjectId>) -> Result<(), Rejection> {

@@ -226,6 +226,7 @@ fn command(words: &[&str]) -> Command {
             request: context(words),
             objects: positional.iter().map(|word| ObjectId(number(word))).collect(),
         },
+        "replace" => Command::Replace { request: context(words), object: new_object(positional[0], words) },
         "done" => {
             let holders = positional.iter().map(|word| member(word)).collect();
             settle(words[1], Verdict::Done { holders, excluded: refusals(words) })
@@ -315,6 +316,7 @@ fn every_command() -> Vec<Command> {
         Command::SetOption(GroupOption::AllowInmemoryImport(true)),
         Command::SetOption(GroupOption::IsolatedService(IsolatedService::Serve)),
         Command::SetOption(GroupOption::IsolatedService(IsolatedService::Fence)),
+        command(&["replace", "a.3", "secret:7", "version=2"]),
     ]);
     let Command::Bootstrap(mut bootstrap) = bootstrap() else { panic!("not a bootstrap") };
     bootstrap.smk.recovery =
@@ -353,6 +355,7 @@ fn every_outcome() -> Vec<Outcome> {
         Rejection::PinLocked,
         Rejection::PinNotSet(Role::User),
         Rejection::PinChanged(Role::SecurityOfficer),
+        Rejection::Superseded(Version(2)),
     ];
     let requests = [
         RequestState::Creating(vec![id]),
@@ -361,6 +364,7 @@ fn every_outcome() -> Vec<Outcome> {
         RequestState::Removed(vec![id]),
         RequestState::Aborted(Refusal { member: MemberId(2), reason: "full".into() }),
         RequestState::Rejected(Rejection::NoSuchObject(id)),
+        RequestState::Replaced(id),
     ];
     let mut outcomes = vec![
         Outcome::Applied,

@@ -45,12 +45,12 @@ pub(super) fn generate(
     sensitive: bool,
 ) -> Result<Fresh, TokenError> {
     let class = template::resident_class(algorithm);
-    let mechanism = Mechanism::plain(template::generator(algorithm));
+    let mechanism = Mechanism::plain(algorithm.generator());
     let base = template::key(algorithm, false, sensitive, true)
         .usages(class, |usage| passing_usage(algorithm, &Attributes::new(), usage));
     let public = Template::default()
         .number(A::CLASS, ObjectClass::PublicKey.number())
-        .number(A::KEY_TYPE, template::key_type(algorithm))
+        .number(A::KEY_TYPE, algorithm.key_type())
         .flag(A::TOKEN, false)
         .flag(A::VERIFY, true);
     let public = match algorithm {
@@ -253,7 +253,7 @@ fn bare_point(point: &[u8], length: usize) -> Result<Vec<u8>, TokenError> {
 }
 
 /// The public attributes that go into a record, as PKCS#11 shapes them.
-pub(super) fn public_facts(public: &PublicKey) -> Attributes {
+pub(crate) fn public_facts(public: &PublicKey) -> Attributes {
     let mut facts = Attributes::from([(A::PUBLIC_KEY_INFO, V::Bytes(public.spki()))]);
     match public {
         PublicKey::Rsa(modulus, exponent) => {

@@ -2,15 +2,15 @@
 
 use zeroize::Zeroizing;
 
-pub(super) const SEQUENCE: u8 = 0x30;
-pub(super) const INTEGER: u8 = 0x02;
-pub(super) const BIT_STRING: u8 = 0x03;
-pub(super) const OCTET_STRING: u8 = 0x04;
-pub(super) const OBJECT: u8 = 0x06;
-pub(super) const NULL: u8 = 0x05;
+pub(crate) const SEQUENCE: u8 = 0x30;
+pub(crate) const INTEGER: u8 = 0x02;
+pub(crate) const BIT_STRING: u8 = 0x03;
+pub(crate) const OCTET_STRING: u8 = 0x04;
+pub(crate) const OBJECT: u8 = 0x06;
+pub(crate) const NULL: u8 = 0x05;
 
 /// One element: tag, length, content.
-pub(super) fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+pub(crate) fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     match content.len() {
         short @ 0..=0x7F => out.push(u8::try_from(short).expect("at most 0x7F")),
@@ -26,7 +26,7 @@ pub(super) fn element(tag: u8, content: &[u8]) -> Vec<u8> {
 }
 
 /// An unsigned big-endian number as INTEGER.
-pub(super) fn unsigned(number: &[u8]) -> Vec<u8> {
+pub(crate) fn unsigned(number: &[u8]) -> Vec<u8> {
     let digits = trim(number);
     let mut content = Vec::with_capacity(digits.len() + 1);
     if digits.first().is_none_or(|byte| byte & 0x80 != 0) {
@@ -37,12 +37,12 @@ pub(super) fn unsigned(number: &[u8]) -> Vec<u8> {
 }
 
 /// Without leading zeros.
-pub(super) fn trim(number: &[u8]) -> &[u8] {
+pub(crate) fn trim(number: &[u8]) -> &[u8] {
     &number[number.iter().position(|byte| *byte != 0).unwrap_or(number.len())..]
 }
 
 /// Reads elements one after the other.
-pub(super) struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
 }
 
 /// The private parts of a PKCS#8 key.
-pub(super) enum Pkcs8 {
+pub(crate) enum Pkcs8 {
     /// n, e, d, p, q, dp, dq, qinv.
     Rsa([Zeroizing<Vec<u8>>; 8]),
     /// Curve parameters and the scalar.
@@ -99,11 +99,11 @@ pub(super) enum Pkcs8 {
 }
 
 const RSA_OID: &[u8] = &[0x2A, 0x86, 0x48, 0x86, 0xF7, 0x0D, 0x01, 0x01, 0x01];
-const EC_OID: &[u8] = &[0x2A, 0x86, 0x48, 0xCE, 0x3D, 0x02, 0x01];
-const ED25519_OID: &[u8] = &[0x2B, 0x65, 0x70];
+pub(crate) const EC_OID: &[u8] = &[0x2A, 0x86, 0x48, 0xCE, 0x3D, 0x02, 0x01];
+pub(crate) const ED25519_OID: &[u8] = &[0x2B, 0x65, 0x70];
 
 /// Reads a PKCS#8 PrivateKeyInfo; None if it is none, or of an unknown kind.
-pub(super) fn pkcs8(bytes: &[u8]) -> Option<Pkcs8> {
+pub(crate) fn pkcs8(bytes: &[u8]) -> Option<Pkcs8> {
     let mut info = Reader::new(bytes).sequence()?;
     info.number()?;
     let mut algorithm = info.sequence()?;
@@ -129,19 +129,19 @@ pub(super) fn pkcs8(bytes: &[u8]) -> Option<Pkcs8> {
 }
 
 /// SubjectPublicKeyInfo of an RSA key.
-pub(super) fn rsa_spki(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
+pub(crate) fn rsa_spki(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
     let algorithm = element(SEQUENCE, &[element(OBJECT, RSA_OID), element(NULL, &[])].concat());
     let key = element(SEQUENCE, &[unsigned(modulus), unsigned(exponent)].concat());
     spki(&algorithm, &key)
 }
 
 /// SubjectPublicKeyInfo of an EC key: `params` in DER, the point uncompressed.
-pub(super) fn ec_spki(params: &[u8], point: &[u8]) -> Vec<u8> {
+pub(crate) fn ec_spki(params: &[u8], point: &[u8]) -> Vec<u8> {
     spki(&element(SEQUENCE, &[element(OBJECT, EC_OID), params.to_vec()].concat()), point)
 }
 
 /// SubjectPublicKeyInfo of an Ed25519 key.
-pub(super) fn ed25519_spki(point: &[u8]) -> Vec<u8> {
+pub(crate) fn ed25519_spki(point: &[u8]) -> Vec<u8> {
     spki(&element(SEQUENCE, &element(OBJECT, ED25519_OID)), point)
 }
 
@@ -151,7 +151,7 @@ fn spki(algorithm: &[u8], key: &[u8]) -> Vec<u8> {
 }
 
 /// PKCS#8 of an RSA key, from its version and eight numbers in DER.
-pub(super) fn rsa_pkcs8(numbers: &[u8]) -> Zeroizing<Vec<u8>> {
+pub(crate) fn rsa_pkcs8(numbers: &[u8]) -> Zeroizing<Vec<u8>> {
     let key = Zeroizing::new(element(SEQUENCE, numbers));
     let algorithm = element(SEQUENCE, &[element(OBJECT, RSA_OID), element(NULL, &[])].concat());
     let key = Zeroizing::new(element(OCTET_STRING, &key));
@@ -161,7 +161,7 @@ pub(super) fn rsa_pkcs8(numbers: &[u8]) -> Zeroizing<Vec<u8>> {
 
 /// The parts of a public key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum PublicKey {
+pub(crate) enum PublicKey {
     /// Modulus and exponent.
     Rsa(Vec<u8>, Vec<u8>),
     /// Parameters in DER and the uncompressed point.

@@ -97,6 +97,12 @@ pub enum TokenError {
     /// The token does not hold this object.
     #[error("the token does not hold object {0}")]
     Missing(ObjectId),
+    /// The token does not hold this session object, and its content was not given.
+    #[error("the token does not hold this session object: send its content along")]
+    UnknownSession,
+    /// No kind of key that a group can hold.
+    #[error("a key of CKK_ number {0:#x} in this class and size is none that a group can hold")]
+    UnknownKind(u64),
     /// The token does not hold the SMK of this generation.
     #[error("the token does not hold the SMK {0} of this group: run 'keyraft recover'")]
     NoSmk(Generation),
@@ -135,9 +141,10 @@ impl TokenError {
     pub fn verdict(&self) -> TokenVerdict {
         match self {
             Self::Call { verdict, .. } => *verdict,
-            Self::Missing(_) => TokenVerdict::Missing,
+            Self::Missing(_) | Self::UnknownSession => TokenVerdict::Missing,
             Self::Busy(_) | Self::TooLong(_) => TokenVerdict::Limit,
             Self::BadInput(_) => TokenVerdict::Caller(0x07),
+            Self::UnknownKind(_) => TokenVerdict::Caller(0x13),
             Self::CannotCarry { .. } | Self::Differs(_) | Self::Unlockable => TokenVerdict::Refused,
             Self::Module { .. }
             | Self::Folder { .. }
@@ -162,7 +169,29 @@ impl TokenError {
         const DEVICE_MEMORY: u64 = 0x31;
         matches!(
             self,
-            Self::Call { code: GENERAL_ERROR | FUNCTION_FAILED | DEVICE_ERROR | DEVICE_MEMORY, .. }
+            Self::Call {
+                code: GENERAL_ERROR | FUNCTION_FAILED | DEVICE_ERROR | DEVICE_MEMORY,
+                verdict: TokenVerdict::Refused,
+                ..
+            }
+        )
+    }
+
+    /// True if it may mean that the token has lost an object, and not only that the object does not fit.
+    pub(super) fn is_of_a_handle(&self) -> bool {
+        const KEY_HANDLE_INVALID: u64 = 0x60;
+        const OBJECT_HANDLE_INVALID: u64 = 0x82;
+        const UNWRAPPING_KEY_HANDLE_INVALID: u64 = 0xF0;
+        const WRAPPING_KEY_HANDLE_INVALID: u64 = 0x113;
+        matches!(
+            self,
+            Self::Call {
+                code: KEY_HANDLE_INVALID
+                    | OBJECT_HANDLE_INVALID
+                    | UNWRAPPING_KEY_HANDLE_INVALID
+                    | WRAPPING_KEY_HANDLE_INVALID,
+                ..
+            }
         )
     }
 
@@ -232,8 +261,14 @@ pub(super) fn rv_name(code: u64) -> String {
         0xE1 => "TOKEN_NOT_RECOGNIZED",
         0x100 => "USER_ALREADY_LOGGED_IN",
         0x101 => "USER_NOT_LOGGED_IN",
+        0xF0 => "UNWRAPPING_KEY_HANDLE_INVALID",
+        0xF1 => "UNWRAPPING_KEY_SIZE_RANGE",
+        0xF2 => "UNWRAPPING_KEY_TYPE_INCONSISTENT",
         0x110 => "WRAPPED_KEY_INVALID",
         0x112 => "WRAPPED_KEY_LEN_RANGE",
+        0x113 => "WRAPPING_KEY_HANDLE_INVALID",
+        0x114 => "WRAPPING_KEY_SIZE_RANGE",
+        0x115 => "WRAPPING_KEY_TYPE_INCONSISTENT",
         0x150 => "BUFFER_TOO_SMALL",
         0x190 => "CRYPTOKI_NOT_INITIALIZED",
         _ => return format!("CKR 0x{code:X}"),

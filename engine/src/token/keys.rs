@@ -65,7 +65,7 @@ impl Vault {
         self.send_off(session, generation, algorithm, asked, &fresh, Some(value))
     }
 
-    fn carries(&self, algorithm: KeyAlgorithm) -> Result<(), TokenError> {
+    pub fn carries(&self, algorithm: KeyAlgorithm) -> Result<(), TokenError> {
         if let KeyAlgorithm::GenericSecret { bytes } = algorithm
             && (bytes == 0 || usize::from(bytes) > limits::SECRET_MAX_BYTES)
         {
@@ -76,7 +76,7 @@ impl Vault {
     }
 
     /// Wraps a session key and collects what is public of it. A key that is not sensitive goes by value.
-    fn send_off(
+    pub fn send_off(
         &self,
         session: &Session,
         generation: Generation,
@@ -254,7 +254,7 @@ impl Vault {
 }
 
 /// True unless SENSITIVE=false was asked for.
-fn is_sensitive(attributes: &Attributes) -> bool {
+pub(super) fn is_sensitive(attributes: &Attributes) -> bool {
     attributes.get(&A::SENSITIVE) != Some(&V::Bool(false))
 }
 
@@ -274,20 +274,18 @@ fn secret_facts(session: &Session, algorithm: KeyAlgorithm, key: Handle) -> Resu
     Ok(facts)
 }
 
-/// A content on its way into the token.
-struct Incoming<'a> {
-    name: ContentKey,
-    tag: Tag,
+/// A content as a token takes it: a wrapped key with the SMK that opens it, or a value.
+pub(super) struct Material<'a> {
     record: &'a AttributeRecord,
     algorithm: KeyAlgorithm,
     /// The blob and the SMK's handle; none for keys that go by value.
     wrapped: Option<(&'a WrappedKey, Handle)>,
 }
 
-impl<'a> Incoming<'a> {
-    fn new(
+impl<'a> Material<'a> {
+    pub fn new(
         vault: &Vault,
-        name: ContentKey,
+        generation: Generation,
         record: &'a AttributeRecord,
         wrapped: Option<&'a WrappedKey>,
     ) -> Result<Self, TokenError> {
@@ -297,24 +295,23 @@ impl<'a> Incoming<'a> {
         }
         vault.carries(algorithm)?;
         let wrapped = match wrapped {
-            Some(wrapped) => Some((wrapped, vault.smk(name.generation)?)),
+            Some(wrapped) => Some((wrapped, vault.smk(generation)?)),
             None if record.bytes(A::VALUE).is_empty() => {
                 return Err(TokenError::BadInput("a record with neither a wrapped key nor a value"));
             }
             None => None,
         };
-        let tag = Tag::Key(vault.group()?, name);
-        Ok(Self { name, tag, record, algorithm, wrapped })
+        Ok(Self { record, algorithm, wrapped })
     }
 
-    /// Makes one copy with the portable template.
-    fn make(&self, vault: &Vault, token: bool, tagged: bool) -> Result<Handle, TokenError> {
+    /// Makes one copy with the portable template, owned by the keeper. The caller holds the gate for writing.
+    pub fn make(&self, vault: &Vault, token: bool, tag: Option<&Tag>) -> Result<Handle, TokenError> {
         let (sensitive, extractable) =
             (is_sensitive(&self.record.attributes), self.record.flag(A::EXTRACTABLE));
         let mut template = template::key(self.algorithm, token, sensitive, extractable)
             .usages(self.record.class, |usage| self.record.flag(usage));
-        if tagged {
-            let tag = self.tag.text();
+        if let Some(tag) = tag {
+            let tag = tag.text();
             template = template.bytes(A::ID, tag.as_bytes()).bytes(A::LABEL, tag.as_bytes());
         }
         let handle = match self.wrapped {
@@ -330,32 +327,56 @@ impl<'a> Incoming<'a> {
         vault.lock_down(handle, sensitive, extractable)?;
         Ok(handle)
     }
+}
+
+/// An agreed content on its way into the token.
+struct Incoming<'a> {
+    name: ContentKey,
+    tag: Tag,
+    material: Material<'a>,
+}
+
+impl<'a> Incoming<'a> {
+    fn new(
+        vault: &Vault,
+        name: ContentKey,
+        record: &'a AttributeRecord,
+        wrapped: Option<&'a WrappedKey>,
+    ) -> Result<Self, TokenError> {
+        let material = Material::new(vault, name.generation, record, wrapped)?;
+        Ok(Self { name, tag: Tag::Key(vault.group()?, name), material })
+    }
+
+    fn make(&self, vault: &Vault, token: bool, tagged: bool) -> Result<Handle, TokenError> {
+        self.material.make(vault, token, tagged.then_some(&self.tag))
+    }
 
     /// True if a copy found in the token is proved to be this very key and as protected as it must be. One whose
     /// usage allows no proof counts as another: it is replaced.
     fn is_same(&self, vault: &Vault, found: Handle, working: Handle) -> bool {
+        let Material { record, algorithm, .. } = self.material;
         let session = &vault.keeper;
-        let protected = session.read_flag(found, A::SENSITIVE) == Some(is_sensitive(&self.record.attributes))
-            && session.read_flag(found, A::EXTRACTABLE) == Some(self.record.flag(A::EXTRACTABLE));
+        let protected = session.read_flag(found, A::SENSITIVE) == Some(is_sensitive(&record.attributes))
+            && session.read_flag(found, A::EXTRACTABLE) == Some(record.flag(A::EXTRACTABLE));
         if !protected {
             return false;
         }
         // A failed operation spoils its session, so the proofs run on one of their own.
         let Ok(session) = vault.module.open(vault.slot) else { return false };
-        match self.algorithm {
+        match algorithm {
             other if !other.is_pair() && !proof::has_evidence(other) => false,
             KeyAlgorithm::Aes { .. } | KeyAlgorithm::GenericSecret { .. } => {
-                let one = proof::evidence(&session, found, self.algorithm);
+                let one = proof::evidence(&session, found, algorithm);
                 one.is_ok_and(|one| {
-                    proof::evidence(&session, working, self.algorithm).is_ok_and(|other| one == other)
+                    proof::evidence(&session, working, algorithm).is_ok_and(|other| one == other)
                 })
             }
-            KeyAlgorithm::Rsa { .. } if !self.record.flag(A::SIGN) => {
+            KeyAlgorithm::Rsa { .. } if !record.flag(A::SIGN) => {
                 let modulus = session.read(found, A::MODULUS);
-                modulus.is_ok_and(|m| super::der::trim(&m) == super::der::trim(self.record.bytes(A::MODULUS)))
+                modulus.is_ok_and(|m| super::der::trim(&m) == super::der::trim(record.bytes(A::MODULUS)))
             }
             KeyAlgorithm::Rsa { .. } | KeyAlgorithm::Ec(_) | KeyAlgorithm::Ed25519 => {
-                PublicKey::parse(self.record.bytes(A::PUBLIC_KEY_INFO))
+                PublicKey::parse(record.bytes(A::PUBLIC_KEY_INFO))
                     .is_some_and(|public| proof::check_private(&session, found, &public).is_ok())
             }
         }

@@ -4,17 +4,23 @@
 //!
 //! - `ffi` is the door to C, `embedded` makes kryoptic's slots, `slot` opens and initialises tokens.
 //! - `probe` finds out what a token can do, `proof` knows keys by using them, `carry` wraps them.
-//! - `keys`, `smk` and `uses` are what a member does with its token; `task` hands jobs to the threads.
+//! - `keys` and `smk` are what a member keeps in its token for the group, `guests` what applications' sessions bring.
+//! - `uses` operates with keys and wraps them, `arrive` takes in what applications unwrap and derive; `task` hands jobs
+//!   to the threads.
 
+mod arrive;
 mod carry;
-mod der;
+pub(crate) mod der;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod error;
 mod ffi;
+mod guests;
 mod keys;
+mod parameters;
 mod probe;
 mod proof;
+mod raw;
 mod slot;
 mod smk;
 mod tag;
@@ -25,8 +31,11 @@ mod tests;
 mod uses;
 mod vault;
 
+pub(crate) use carry::public_facts;
 pub use error::{TokenError, TokenVerdict};
+pub use guests::UsedKey;
 pub use proof::is_public_key;
+pub(crate) use proof::{coordinate_bytes, curve_params};
 pub use slot::initialize;
 pub use task::Token;
 

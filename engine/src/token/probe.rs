@@ -94,7 +94,7 @@ pub(super) fn probe(
 }
 
 fn generator(algorithm: KeyAlgorithm) -> Mechanism {
-    Mechanism::plain(template::generator(algorithm))
+    Mechanism::plain(algorithm.generator())
 }
 
 fn wrapping_key() -> Template {

@@ -41,7 +41,7 @@ pub fn is_public_key(spki: &[u8], algorithm: KeyAlgorithm) -> bool {
 }
 
 /// A curve's parameters in DER.
-pub(super) fn curve_params(curve: Curve) -> Vec<u8> {
+pub(crate) fn curve_params(curve: Curve) -> Vec<u8> {
     let oid: &[u8] = match curve {
         Curve::P256 => &[0x2A, 0x86, 0x48, 0xCE, 0x3D, 3, 1, 7],
         Curve::P384 => &[0x2B, 0x81, 4, 0, 0x22],
@@ -51,7 +51,7 @@ pub(super) fn curve_params(curve: Curve) -> Vec<u8> {
 }
 
 /// Bytes of one coordinate of a curve.
-pub(super) fn coordinate_bytes(curve: Curve) -> usize {
+pub(crate) fn coordinate_bytes(curve: Curve) -> usize {
     match curve {
         Curve::P256 => 32,
         Curve::P384 => 48,

@@ -234,7 +234,7 @@ fn canary(session: &Session, found: &BTreeMap<Tag, Vec<Handle>>) -> Result<Handl
         .bytes(A::ID, tag.as_bytes())
         .bytes(A::LABEL, tag.as_bytes())
         .flag(A::MODIFIABLE, false);
-    Ok(session.generate(&Mechanism::plain(template::generator(algorithm)), &template)?)
+    Ok(session.generate(&Mechanism::plain(algorithm.generator()), &template)?)
 }
 
 /// Makes a token: on a free slot of a library, or in a folder of its own. Blocks.

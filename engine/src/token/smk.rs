@@ -65,7 +65,7 @@ impl Vault {
         };
         let public = Template::default()
             .number(A::CLASS, ObjectClass::PublicKey.number())
-            .number(A::KEY_TYPE, template::key_type(MEMBER_KEY))
+            .number(A::KEY_TYPE, MEMBER_KEY.key_type())
             .flag(A::TOKEN, false)
             .number(A::MODULUS_BITS, 3072)
             .bytes(A::PUBLIC_EXPONENT, &[1, 0, 1]);
@@ -77,7 +77,7 @@ impl Vault {
             private = self.abilities.confine(private, &[(A::SENSITIVE, true), (A::EXTRACTABLE, false)]);
         }
         let private = self.abilities.seal(private);
-        let mechanism = Mechanism::plain(template::generator(MEMBER_KEY));
+        let mechanism = Mechanism::plain(MEMBER_KEY.generator());
         let (public, private) = self.keeper.generate_pair(&mechanism, &public, &private)?;
         self.keeper.destroy(public)?;
         self.lock_down(private, true, false)?;
@@ -111,7 +111,7 @@ impl Vault {
         let extractable = template::key(SMK, false, true, true)
             .usages(ObjectClass::SecretKey, |_| false)
             .number(A::VALUE_LEN, 32);
-        let generator = Mechanism::plain(template::generator(SMK));
+        let generator = Mechanism::plain(SMK.generator());
         let passing_smk = passing.keep(session.generate(&generator, &extractable)?);
         let wrapped = self.wrap_to(session, passing_smk, &transport.public)?;
         let recovery = recovery.map(|public| self.wrap_to(session, passing_smk, &public)).transpose()?;

@@ -1,15 +1,16 @@
 //! The token's threads, and the handle that hands them jobs. The only file of the room that awaits.
 
+use super::arrive::Arrival;
 use super::ffi::Session;
 use super::smk::Purpose;
 use super::vault::{Index, Ledger, Vault};
-use super::{Inventory, MemberKeys, NewSmk, Originated, SmkPresence, TokenConfig, TokenError, slot};
+use super::{Inventory, MemberKeys, NewSmk, Originated, SmkPresence, TokenConfig, TokenError, UsedKey, slot};
 use crate::domain::{
     AttributeRecord, Attributes, ContentKey, EnvelopeContent, Generation, GroupId, KeyAlgorithm, Mechanism,
-    ObjectId, Profile, Version, WrappedKey,
+    ObjectClass, ObjectId, Profile, Version, WrappedKey,
 };
 use crate::limits;
-use crate::wire::UseKind;
+use crate::wire::{SessionName, UseKind};
 use aws_lc_rs::rsa::{OAEP_SHA1_MGF1SHA1, OaepPublicEncryptingKey, PublicEncryptingKey};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, VecDeque};
@@ -399,10 +400,34 @@ impl Token {
         self.job(false, |vault, _| vault.inventory()).await
     }
 
-    /// One operation with a held private or secret key.
+    /// Says from memory if the token knows a session object. It may be put out before it is used.
+    pub fn knows_session(&self, name: SessionName) -> bool {
+        self.shared.ledger.index.lock().guests.knows(name)
+    }
+
+    /// One operation with a key. A verification answers with nothing.
     ///
     /// # Errors
-    /// The object is not held, the mechanism or data do not fit the key, or the token fails.
+    /// The key is not held or not known ([`TokenVerdict::Missing`](super::TokenVerdict::Missing)), the mechanism, the
+    /// data or the signature do not fit it (the caller's CKR_ number), or the token fails.
+    pub async fn operate(
+        &self,
+        key: UsedKey,
+        kind: &UseKind,
+        mechanism: &Mechanism,
+        data: &[u8],
+    ) -> Result<Zeroizing<Vec<u8>>, TokenError> {
+        let (kind, mechanism, data) = (kind.clone(), mechanism.clone(), Zeroizing::new(data.to_vec()));
+        self.job(false, move |vault, desk| {
+            desk.with(vault, |session| vault.operate(session, &key, &kind, &mechanism, &data))
+        })
+        .await
+    }
+
+    /// [`Token::operate`] with a held private or secret key.
+    ///
+    /// # Errors
+    /// As there.
     pub async fn use_key(
         &self,
         object: ObjectId,
@@ -410,17 +435,13 @@ impl Token {
         mechanism: &Mechanism,
         data: &[u8],
     ) -> Result<Zeroizing<Vec<u8>>, TokenError> {
-        let (kind, mechanism, data) = (kind.clone(), mechanism.clone(), Zeroizing::new(data.to_vec()));
-        self.job(false, move |vault, desk| {
-            desk.with(vault, |session| vault.use_key(session, object, &kind, &mechanism, &data))
-        })
-        .await
+        self.operate(UsedKey::Agreed(object), kind, mechanism, data).await
     }
 
-    /// One operation with the public key of a record.
+    /// [`Token::operate`] with the public key of a record.
     ///
     /// # Errors
-    /// As [`Token::use_key`]; a wrong signature is the caller's CKR_SIGNATURE_INVALID.
+    /// As there.
     pub async fn use_public(
         &self,
         record: &AttributeRecord,
@@ -428,12 +449,78 @@ impl Token {
         mechanism: &Mechanism,
         data: &[u8],
     ) -> Result<Zeroizing<Vec<u8>>, TokenError> {
-        let (record, kind, mechanism) = (record.clone(), kind.clone(), mechanism.clone());
-        let data = Zeroizing::new(data.to_vec());
+        self.operate(UsedKey::Public(Arc::new(record.clone())), kind, mechanism, data).await
+    }
+
+    /// C_WrapKey with a key of the application's. The token lets only EXTRACTABLE keys out.
+    ///
+    /// # Errors
+    /// As [`Token::operate`].
+    pub async fn wrap_key(
+        &self,
+        mechanism: &Mechanism,
+        wrapping: UsedKey,
+        key: UsedKey,
+    ) -> Result<Vec<u8>, TokenError> {
+        let mechanism = mechanism.clone();
         self.job(false, move |vault, desk| {
-            desk.with(vault, |session| vault.use_public(session, &record, &kind, &mechanism, &data))
+            desk.with(vault, |session| vault.wrap_key(session, &mechanism, &wrapping, &key))
         })
         .await
+    }
+
+    /// Unwraps a key by a key of the application's (C_UnwrapKey), and wraps it under the SMK. Tells its real kind.
+    ///
+    /// # Errors
+    /// As [`Token::operate`] and [`Token::originate`]; or what came out is no kind of key that a group holds.
+    #[expect(clippy::too_many_arguments, reason = "C_UnwrapKey has as many")]
+    pub async fn originate_unwrapped(
+        &self,
+        generation: Generation,
+        mechanism: &Mechanism,
+        unwrapping: UsedKey,
+        wrapped: &[u8],
+        class: ObjectClass,
+        key_type: u64,
+        attributes: &Attributes,
+    ) -> Result<(KeyAlgorithm, Originated), TokenError> {
+        let (mechanism, wrapped) = (mechanism.clone(), wrapped.to_vec());
+        let arrival = Arrival { generation, class, key_type, asked: attributes.clone() };
+        self.with_session(move |vault, session| {
+            vault.originate_unwrapped(session, &arrival, &mechanism, &unwrapping, &wrapped)
+        })
+        .await
+    }
+
+    /// Derives a secret key from a key of the application's (C_DeriveKey), and wraps it under the SMK. Tells its real
+    /// kind. CONCATENATE_BASE_AND_KEY names its second key, an agreed one with DERIVE, by its id.
+    ///
+    /// # Errors
+    /// As [`Token::originate_unwrapped`].
+    pub async fn originate_derived(
+        &self,
+        generation: Generation,
+        mechanism: &Mechanism,
+        base: UsedKey,
+        key_type: u64,
+        value_len: Option<u64>,
+        attributes: &Attributes,
+    ) -> Result<(KeyAlgorithm, Originated), TokenError> {
+        let mechanism = mechanism.clone();
+        let class = ObjectClass::SecretKey;
+        let arrival = Arrival { generation, class, key_type, asked: attributes.clone() };
+        self.with_session(move |vault, session| {
+            vault.originate_derived(session, &arrival, &mechanism, &base, value_len)
+        })
+        .await
+    }
+
+    /// C_GenerateRandom.
+    ///
+    /// # Errors
+    /// More than [`limits::RANDOM_MAX_BYTES`], or the token fails.
+    pub async fn random(&self, bytes: usize) -> Result<Zeroizing<Vec<u8>>, TokenError> {
+        self.with_session(move |vault, session| vault.random(session, bytes)).await
     }
 
     /// Really uses a key that lies in the token, ahead of all waiting jobs. An open session proves nothing.

@@ -65,28 +65,6 @@ fn usages(class: ObjectClass) -> &'static [AttributeType] {
     }
 }
 
-/// CKK_ number of a kind.
-pub(super) fn key_type(algorithm: KeyAlgorithm) -> u64 {
-    match algorithm {
-        KeyAlgorithm::Rsa { .. } => 0x00,
-        KeyAlgorithm::Ec(_) => 0x03,
-        KeyAlgorithm::GenericSecret { .. } => 0x10,
-        KeyAlgorithm::Aes { .. } => 0x1F,
-        KeyAlgorithm::Ed25519 => 0x40,
-    }
-}
-
-/// CKM_ number of the mechanism that generates a kind.
-pub(super) fn generator(algorithm: KeyAlgorithm) -> u64 {
-    match algorithm {
-        KeyAlgorithm::Rsa { .. } => 0x0000,
-        KeyAlgorithm::Ec(_) => 0x1040,
-        KeyAlgorithm::GenericSecret { .. } => 0x0350,
-        KeyAlgorithm::Aes { .. } => 0x1080,
-        KeyAlgorithm::Ed25519 => 0x1055,
-    }
-}
-
 /// The class of the key that tokens hold for a kind.
 pub(super) fn resident_class(algorithm: KeyAlgorithm) -> ObjectClass {
     if algorithm.is_pair() { ObjectClass::PrivateKey } else { ObjectClass::SecretKey }
@@ -96,7 +74,7 @@ pub(super) fn resident_class(algorithm: KeyAlgorithm) -> ObjectClass {
 pub(super) fn key(algorithm: KeyAlgorithm, token: bool, sensitive: bool, extractable: bool) -> Template {
     Template::default()
         .number(AttributeType::CLASS, resident_class(algorithm).number())
-        .number(AttributeType::KEY_TYPE, key_type(algorithm))
+        .number(AttributeType::KEY_TYPE, algorithm.key_type())
         .flag(AttributeType::TOKEN, token)
         .flag(AttributeType::PRIVATE, true)
         .flag(AttributeType::SENSITIVE, sensitive)

@@ -1,78 +1,54 @@
 //! Using keys.
 
-use super::der::PublicKey;
 use super::ffi::{Handle, Operation, SIGNATURE_INVALID, Session};
 use super::slot::{Seen, look};
 use super::smk::{Purpose, oaep};
 use super::tag::Tag;
 use super::template::Template;
-use super::vault::{Passing, Vault};
-use super::{Inventory, TokenError, carry};
-use crate::domain::{AttributeRecord, AttributeType as A, Mechanism, ObjectId};
+use super::vault::Vault;
+use super::{Inventory, TokenError, UsedKey, parameters};
+use crate::domain::{AttributeType as A, Mechanism};
 use crate::limits;
 use crate::wire::UseKind;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use zeroize::Zeroizing;
 
-const KEY_HANDLE_INVALID: u64 = 0x60;
-const OBJECT_HANDLE_INVALID: u64 = 0x82;
-
 impl Vault {
-    /// One operation with a held key.
-    pub fn use_key(
+    /// One operation with a key.
+    pub fn operate(
         &self,
         session: &Session,
-        object: ObjectId,
+        key: &UsedKey,
         kind: &UseKind,
         mechanism: &Mechanism,
         data: &[u8],
     ) -> Result<Zeroizing<Vec<u8>>, TokenError> {
-        check_length(data)?;
-        self.uses.fetch_add(1, Ordering::Relaxed);
-        let shared = self.gate.read();
-        let handle = {
-            let index = self.ledger.index.lock();
-            let usable = index.keys.get(&object).and_then(super::vault::Copies::usable);
-            usable.ok_or(TokenError::Missing(object))?
-        };
-        let done = operate(session, handle, kind, mechanism, data);
-        drop(shared);
-        match done {
-            Err(TokenError::Call { code: KEY_HANDLE_INVALID | OBJECT_HANDLE_INVALID, .. }) => {
-                // The token has lost the copy: forget that it is held, so that it is imported again.
-                if let Some(copies) = self.ledger.index.lock().keys.get_mut(&object) {
-                    copies.held = None;
-                    copies.working = None;
-                }
-                Err(TokenError::Missing(object))
-            }
-            Err(error) => Err(self.judge(error).blame_caller()),
-            Ok(out) => Ok(out),
+        if data.len() > limits::OPERATION_DATA_MAX_BYTES {
+            return Err(TokenError::TooLong(data.len()));
         }
+        parameters::check("C_Sign and its like", mechanism)?;
+        self.with_keys([key], |[handle]| operate(session, handle, kind, mechanism, data))
     }
 
-    /// One operation with a public key, made a session object for it.
-    pub fn use_public(
+    /// C_WrapKey.
+    pub fn wrap_key(
         &self,
         session: &Session,
-        record: &AttributeRecord,
-        kind: &UseKind,
         mechanism: &Mechanism,
-        data: &[u8],
-    ) -> Result<Zeroizing<Vec<u8>>, TokenError> {
-        check_length(data)?;
-        let public = PublicKey::parse(record.bytes(A::PUBLIC_KEY_INFO))
-            .ok_or(TokenError::BadInput("the record holds no public key that is known here"))?;
-        let usages: Vec<A> =
-            [A::VERIFY, A::ENCRYPT].into_iter().filter(|usage| record.flag(*usage)).collect();
-        let done = {
-            let _exclusive = self.gate.write();
-            let mut passing = Passing::new(session);
-            carry::create_public(session, &public, &usages)
-                .and_then(|handle| operate(session, passing.keep(handle), kind, mechanism, data))
-        };
-        done.map_err(|error| self.judge(error).blame_caller())
+        wrapping: &UsedKey,
+        key: &UsedKey,
+    ) -> Result<Vec<u8>, TokenError> {
+        parameters::check("C_WrapKey", mechanism)?;
+        self.with_keys([wrapping, key], |[wrapping, key]| Ok(session.wrap(mechanism, wrapping, key)?))
+    }
+
+    /// Bytes of the token's random generator.
+    pub fn random(&self, session: &Session, bytes: usize) -> Result<Zeroizing<Vec<u8>>, TokenError> {
+        if bytes > limits::RANDOM_MAX_BYTES {
+            return Err(TokenError::TooLong(bytes));
+        }
+        let _shared = self.gate.read();
+        Ok(session.random(bytes)?)
     }
 
     /// Decrypts what is locked to this member's unlock key.
@@ -117,10 +93,6 @@ impl Vault {
         inventory.ours.sort_unstable();
         Ok(inventory)
     }
-}
-
-fn check_length(data: &[u8]) -> Result<(), TokenError> {
-    if data.len() > limits::OPERATION_DATA_MAX_BYTES { Err(TokenError::TooLong(data.len())) } else { Ok(()) }
 }
 
 /// Runs an operation. Verify answers with nothing, or with CKR_SIGNATURE_INVALID as the caller's error.

@@ -3,6 +3,7 @@
 use super::der::PublicKey;
 use super::error::Fault;
 use super::ffi::{Handle, Module, Session};
+use super::guests::Guests;
 use super::probe::Abilities;
 use super::tag::Tag;
 use super::{TokenError, TokenVerdict, proof};
@@ -64,6 +65,7 @@ pub(super) struct Index {
     pub smks: BTreeMap<Generation, Smk>,
     pub transport: Option<MemberKey>,
     pub unlock: Option<MemberKey>,
+    pub guests: Guests,
 }
 
 impl Index {

@@ -1,0 +1,117 @@
+//! Work with keys. The log is not touched.
+
+use super::super::{Core, token_failure};
+use super::{Answered, Halt, Named, Which};
+use crate::domain::{Mechanism, ObjectClass};
+use crate::limits;
+use crate::token::{TokenError, UsedKey};
+use crate::virtual_slot::ckr;
+use crate::virtual_slot::policy::{Asker, Need, may_use, may_wrap};
+use crate::wire::{Failure, FailureKind, KeyRef, SecretBytes, SlotAnswer, UseKind};
+use std::sync::Arc;
+use std::time::Duration;
+use zeroize::Zeroizing;
+
+impl Core {
+    pub(super) async fn slot_use(
+        &self,
+        key: &KeyRef,
+        kind: &UseKind,
+        mechanism: &Mechanism,
+        data: &[u8],
+        asker: Asker,
+    ) -> Result<SlotAnswer, Halt> {
+        if data.len() > limits::OPERATION_DATA_MAX_BYTES {
+            let text = format!("more than {} bytes for one operation", limits::OPERATION_DATA_MAX_BYTES);
+            return Err(Failure::pkcs11(ckr::DATA_LEN_RANGE, text).into());
+        }
+        self.may_serve()?;
+        let need = Need::from(kind);
+        let used = match key {
+            KeyRef::Object(object) => {
+                let name = self.settled_surely(*object, need.bad_handle()).await?;
+                let (traits, used) = self.known_key(*object, name)?;
+                may_use(&traits, need, mechanism.number, asker)?;
+                used
+            }
+            KeyRef::Session { name, sealed } => {
+                let opened = self.session(*name, sealed.as_deref(), need.bad_handle())?;
+                may_use(&opened.traits, need, mechanism.number, asker)?;
+                match &opened.public {
+                    Some(public) => UsedKey::Public(public.clone()),
+                    None => UsedKey::Session {
+                        name: *name,
+                        content: Some((opened.generation, opened.content.clone())),
+                    },
+                }
+            }
+        };
+        let output = self.in_time(limits::ATTEMPT, self.token.operate(used, kind, mechanism, data)).await?;
+        self.still_there(key, need)?;
+        Ok(SlotAnswer::Output(SecretBytes(output)))
+    }
+
+    pub(super) async fn slot_wrap(
+        &self,
+        mechanism: &Mechanism,
+        wrapping: &KeyRef,
+        key: &KeyRef,
+        asker: Asker,
+    ) -> Result<SlotAnswer, Halt> {
+        self.may_serve()?;
+        let by = self.opened(wrapping, ckr::WRAPPING_KEY_HANDLE_INVALID).await?;
+        let target = self.opened(key, ckr::KEY_HANDLE_INVALID).await?;
+        may_wrap(&by.content.record, &target.content.record, mechanism.number, asker)?;
+        let wrap = self.token.wrap_key(mechanism, by.used(), target.used());
+        let wrapped = self.in_time(limits::ATTEMPT, wrap).await?;
+        self.still_there(wrapping, Need::Wrap)?;
+        self.still_there(key, Need::Sign)?;
+        Ok(SlotAnswer::Output(SecretBytes(Zeroizing::new(wrapped))))
+    }
+
+    pub(super) async fn slot_random(&self, bytes: u32) -> Answered {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if bytes > limits::RANDOM_MAX_BYTES {
+            let text = format!("more than {} random bytes of one call", limits::RANDOM_MAX_BYTES);
+            return Err(Failure::new(FailureKind::BadRequest, text));
+        }
+        self.may_serve()?;
+        Ok(SlotAnswer::Output(SecretBytes(self.in_time(limits::ATTEMPT, self.token.random(bytes)).await?)))
+    }
+
+    /// A token's work, within a limit.
+    pub(super) async fn in_time<T>(
+        &self,
+        limit: Duration,
+        work: impl Future<Output = Result<T, TokenError>>,
+    ) -> Result<T, Failure> {
+        let done = tokio::time::timeout(limit, work).await.map_err(|_| {
+            let text = format!("the token of {} did not answer in time", self.me);
+            Failure::new(FailureKind::TokenFailed, text)
+        })?;
+        done.map_err(|error| token_failure(self.me, &error))
+    }
+
+    /// Refuses the answer of a key that was removed while the token worked: it would come after the deletion's.
+    fn still_there(&self, key: &KeyRef, need: Need) -> Result<(), Failure> {
+        match key {
+            KeyRef::Object(object) if self.settled(*object).is_none() => Err(need.unknown()),
+            KeyRef::Object(_) | KeyRef::Session { .. } => Ok(()),
+        }
+    }
+}
+
+impl Named {
+    /// The key as the token takes it.
+    pub(super) fn used(&self) -> UsedKey {
+        if self.content.record.class == ObjectClass::PublicKey {
+            return UsedKey::Public(Arc::new(self.content.record.clone()));
+        }
+        match self.which {
+            Which::Agreed(object) => UsedKey::Agreed(object),
+            Which::Session(name) => {
+                UsedKey::Session { name, content: Some((self.generation, self.content.clone())) }
+            }
+        }
+    }
+}
