@@ -30,6 +30,8 @@ pub(super) struct Arrival {
     /// CKK_
     pub key_type: u64,
     pub asked: Attributes,
+    /// What holds against what was asked for.
+    pub forced: Attributes,
 }
 
 impl Arrival {
@@ -38,6 +40,12 @@ impl Arrival {
             (ObjectClass::SecretKey, CKK_AES | CKK_GENERIC_SECRET)
             | (ObjectClass::PrivateKey, CKK_RSA | CKK_EC | CKK_EC_EDWARDS) => Ok(()),
             _ => Err(TokenError::UnknownKind(self.key_type)),
+        }
+    }
+
+    fn force(&mut self, attribute: A, value: bool) {
+        if self.asked.insert(attribute, V::Bool(value)) != Some(V::Bool(value)) {
+            self.forced.insert(attribute, V::Bool(value));
         }
     }
 
@@ -61,7 +69,7 @@ impl Vault {
     pub fn originate_unwrapped(
         &self,
         session: &Session,
-        arrival: &Arrival,
+        arrival: Arrival,
         mechanism: &Mechanism,
         unwrapping: &UsedKey,
         wrapped: &[u8],
@@ -83,33 +91,53 @@ impl Vault {
     pub fn originate_derived(
         &self,
         session: &Session,
-        arrival: &Arrival,
+        mut arrival: Arrival,
         mechanism: &Mechanism,
         base: &UsedKey,
         value_len: Option<u64>,
     ) -> Result<(KeyAlgorithm, Originated), TokenError> {
         arrival.check()?;
         parameters::check("C_DeriveKey", mechanism)?;
-        let template = || match value_len {
-            Some(length) => arrival.template().number(A::VALUE_LEN, length),
-            None => arrival.template(),
-        };
         let _exclusive = self.gate.write();
         let mut passing = Passing::new(session);
-        let key = match (mechanism.number, &mechanism.parameters) {
-            (number @ parameters::CONCATENATE_BASE_AND_KEY, Parameters::Number(second)) => {
-                let second = UsedKey::Agreed(ObjectId(*second));
-                self.with_keys_alone([base, &second], |[base, second]| {
-                    self.must_derive(second)?;
-                    let mechanism = Mechanism { number, parameters: Parameters::Number(second) };
-                    Ok(session.derive(&mechanism, base, &template())?)
-                })?
+        let second = match (mechanism.number, &mechanism.parameters) {
+            (parameters::CONCATENATE_BASE_AND_KEY, Parameters::Number(second)) => {
+                Some(UsedKey::Agreed(ObjectId(*second)))
             }
-            _ => {
-                self.with_keys_alone([base], |[base]| Ok(session.derive(mechanism, base, &template())?))?
+            _ => None,
+        };
+        let mut derive = |mechanism: &Mechanism, bases: &[Handle]| {
+            if parameters::keeps_value(mechanism.number) {
+                self.inherit(&mut arrival, bases);
             }
+            let template = match value_len {
+                Some(length) => arrival.template().number(A::VALUE_LEN, length),
+                None => arrival.template(),
+            };
+            Ok(session.derive(mechanism, bases[0], &template)?)
+        };
+        let key = match second {
+            Some(second) => self.with_keys_alone([base, &second], |bases| {
+                self.must_derive(bases[1])?;
+                let parameters = Parameters::Number(bases[1]);
+                derive(&Mechanism { number: mechanism.number, parameters }, &bases)
+            })?,
+            None => self.with_keys_alone([base], |bases| derive(mechanism, &bases))?,
         };
         self.settle(session, arrival, passing.keep(key))
+    }
+
+    /// What is put together from keys is as sensitive as each of them, and leaves no more than they do. Not every
+    /// token sees to that.
+    fn inherit(&self, arrival: &mut Arrival, bases: &[Handle]) {
+        let any = |attribute, value| {
+            bases.iter().any(|base| self.keeper.read_flag(*base, attribute) != Some(!value))
+        };
+        for (attribute, value) in [(A::SENSITIVE, true), (A::EXTRACTABLE, false)] {
+            if any(attribute, value) {
+                arrival.force(attribute, value);
+            }
+        }
     }
 
     /// A second key is named by a mechanism's parameter, where nobody else looks.
@@ -126,15 +154,20 @@ impl Vault {
     fn settle(
         &self,
         session: &Session,
-        arrival: &Arrival,
+        mut arrival: Arrival,
         key: Handle,
     ) -> Result<(KeyAlgorithm, Originated), TokenError> {
-        let algorithm = self.kind_of(session, arrival, key)?;
+        // Some tokens make a key sensitive because its base is.
+        if session.read_flag(key, A::SENSITIVE) == Some(true) {
+            arrival.force(A::SENSITIVE, true);
+        }
+        let algorithm = self.kind_of(session, &arrival, key)?;
         self.carries(algorithm)?;
         let public =
-            if algorithm.is_pair() { Some(public_of(session, arrival, key, algorithm)?) } else { None };
+            if algorithm.is_pair() { Some(public_of(session, &arrival, key, algorithm)?) } else { None };
         let fresh = Fresh { key, public };
-        let made = self.send_off(session, arrival.generation, algorithm, &arrival.asked, &fresh, None)?;
+        let mut made = self.send_off(session, arrival.generation, algorithm, &arrival.asked, &fresh, None)?;
+        made.facts.extend(arrival.forced);
         Ok((algorithm, made))
     }
 
