@@ -15,6 +15,8 @@ use std::sync::Arc;
 const DATA: &[u8; 32] = b"thirty-two bytes to be signed...";
 const AES: KeyAlgorithm = KeyAlgorithm::Aes { bits: 256 };
 const P256: KeyAlgorithm = KeyAlgorithm::Ec(Curve::P256);
+const P384: KeyAlgorithm = KeyAlgorithm::Ec(Curve::P384);
+const P521: KeyAlgorithm = KeyAlgorithm::Ec(Curve::P521);
 const SECRET: KeyAlgorithm = KeyAlgorithm::GenericSecret { bytes: 32 };
 const RSA: KeyAlgorithm = KeyAlgorithm::Rsa { bits: 2048 };
 const ECB: u64 = 0x1081;
@@ -165,7 +167,12 @@ case!(keys_are_wrapped_and_unwrapped_for_applications, |bench: Bench| async move
         let padded = if knows(token, 0x210B) { 0x210B } else { 0x210A };
         let mut ways = vec![
             (Mechanism::plain(0x2109), wrapping.clone(), wrapping.clone(), vec![AES, SECRET]),
-            (Mechanism::plain(padded), wrapping.clone(), wrapping.clone(), vec![AES, SECRET, P256, RSA]),
+            (
+                Mechanism::plain(padded),
+                wrapping.clone(),
+                wrapping.clone(),
+                vec![AES, SECRET, P256, P384, P521, RSA],
+            ),
             (Mechanism::plain(0x01), public.clone(), private.clone(), vec![AES, SECRET]),
             (Mechanism { number: 0x09, parameters: oaep }, public, private, vec![AES, SECRET]),
         ];
@@ -180,10 +187,7 @@ case!(keys_are_wrapped_and_unwrapped_for_applications, |bench: Bench| async move
                 let key = session_key(number, kind, &extractable(kind), &made);
                 let wrapped = token.wrap_key(&mechanism, wrapping.clone(), key.clone()).await;
                 let wrapped = wrapped.unwrap_or_else(|error| panic!("{kind} by {mechanism:?}: {error}"));
-                let mut wishes = asked(kind);
-                if let Some(told) = made.facts.get(&A::PUBLIC_KEY_INFO) {
-                    wishes.insert(A::PUBLIC_KEY_INFO, told.clone());
-                }
+                let wishes = asked(kind);
                 let back = token
                     .originate_unwrapped(
                         G1,
@@ -199,6 +203,41 @@ case!(keys_are_wrapped_and_unwrapped_for_applications, |bench: Bench| async move
                 assert_eq!((found, back.facts.clone()), (kind, made.facts.clone()));
                 let other = session_key(number + 1, kind, &asked(kind), &back);
                 is_same(token, kind, &made, key, other).await;
+            }
+        }
+        for token in tokens {
+            token.close().await;
+        }
+    }
+});
+
+case!(unwrapped_secrets_keep_their_length_or_are_refused, |bench: Bench| async move {
+    for config in both(&bench) {
+        let Group { tokens, .. } = group(vec![config]).await;
+        let token = &tokens[0];
+        let pair = token.originate(G1, RSA, &asked(RSA)).await.expect("an RSA pair");
+        let private = session_key(1, RSA, &asked(RSA), &pair);
+        let public = UsedKey::Public(Arc::new(public_record(RSA, &pair)));
+        let pkcs1 = Mechanism::plain(0x01);
+        for bytes in [16u16, 21, 24, 33, 64] {
+            let value = vec![0xC3; usize::from(bytes)];
+            let sealed = token.operate(public.clone(), &UseKind::Encrypt, &pkcs1, &value).await.expect("RSA");
+            for sensitive in [true, false] {
+                let mut wishes = extractable(SECRET);
+                wishes.insert(A::SENSITIVE, V::Bool(sensitive));
+                let class = ObjectClass::SecretKey;
+                let made = token
+                    .originate_unwrapped(G1, &pkcs1, private.clone(), &sealed, class, 0x10, &wishes)
+                    .await;
+                let kind = KeyAlgorithm::GenericSecret { bytes };
+                if token.profile().can_carry(kind).is_err() {
+                    assert_eq!(verdict(made), TokenVerdict::Refused, "{bytes} bytes would become more");
+                    continue;
+                }
+                let (found, made) = made.expect("a secret");
+                assert_eq!((found, made.facts.get(&A::VALUE_LEN)), (kind, Some(&V::Number(bytes.into()))));
+                let told = made.facts.get(&A::VALUE);
+                assert_eq!(told, (!sensitive).then_some(&V::Bytes(value.clone())));
             }
         }
         for token in tokens {
@@ -391,7 +430,7 @@ case!(codes_of_callers_mistakes_come_through, |bench: Bench| async move {
         let forged = unwrap(&[0x55; 40], wrapping.clone(), secret, 0x1F).await;
         assert!(matches!(forged, TokenVerdict::Caller(_)));
         let result = unwrap(&[0x55; 40], unable, secret, 0x1F).await;
-        assert!(matches!(result, TokenVerdict::Caller(0x68 | 0xF0)), "{result:?}");
+        assert!(matches!(result, TokenVerdict::Caller(0x68 | 0x113)), "{result:?}");
         assert_eq!(unwrap(&[0x55; 40], wrapping.clone(), secret, 0x15).await, caller(0x13));
         assert_eq!(unwrap(&[0x55; 40], wrapping.clone(), ObjectClass::PublicKey, 0).await, caller(0x13));
         assert_eq!(unwrap(&[0x55; 40], by_name(77), secret, 0x1F).await, TokenVerdict::Missing);
