@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, G1, Group, asked, case, group, name, public_record, record, verdict};
 use aws_lc_rs::agreement::{ECDH_P256, PrivateKey, UnparsedPublicKey, agree};
-use aws_lc_rs::{hkdf, hmac};
+use aws_lc_rs::{digest, hkdf, hmac};
 use keyraft_engine::domain::{
     AttributeRecord, AttributeType as A, AttributeValue as V, Attributes, Curve, EnvelopeContent,
     KeyAlgorithm, Mechanism, ObjectClass, ObjectId, Parameters, Residency,
@@ -222,10 +222,14 @@ case!(unwrapped_secrets_keep_their_length_or_are_refused, |bench: Bench| async m
         for bytes in [16u16, 21, 24, 33, 64] {
             let value = vec![0xC3; usize::from(bytes)];
             let sealed = token.operate(public.clone(), &UseKind::Encrypt, &pkcs1, &value).await.expect("RSA");
+            let class = ObjectClass::SecretKey;
+            let made = token
+                .originate_unwrapped(G1, &pkcs1, private.clone(), &sealed, class, 0x1F, &asked(AES))
+                .await;
+            assert_eq!(made.is_ok(), matches!(bytes, 16 | 24), "AES has no key of {bytes} bytes");
             for sensitive in [true, false] {
                 let mut wishes = extractable(SECRET);
                 wishes.insert(A::SENSITIVE, V::Bool(sensitive));
-                let class = ObjectClass::SecretKey;
                 let made = token
                     .originate_unwrapped(G1, &pkcs1, private.clone(), &sealed, class, 0x10, &wishes)
                     .await;
@@ -247,18 +251,13 @@ case!(unwrapped_secrets_keep_their_length_or_are_refused, |bench: Bench| async m
 });
 
 /// A derivation's secret, readable.
-async fn derived(token: &Token, mechanism: &Mechanism, base: UsedKey, bytes: u64) -> Vec<u8> {
+async fn derived(token: &Token, mechanism: &Mechanism, base: UsedKey, bytes: u16) -> Vec<u8> {
     let mut readable = extractable(SECRET);
     readable.insert(A::SENSITIVE, V::Bool(false));
-    let made = token.originate_derived(G1, mechanism, base, SECRET.key_type(), Some(bytes), &readable).await;
+    let made =
+        token.originate_derived(G1, mechanism, base, SECRET.key_type(), Some(bytes.into()), &readable).await;
     let (kind, made) = made.unwrap_or_else(|error| panic!("{mechanism:?}: {error}"));
-    assert_eq!(
-        u64::try_from(match kind {
-            KeyAlgorithm::GenericSecret { bytes } => bytes,
-            _ => 0,
-        }),
-        Ok(bytes)
-    );
+    assert_eq!(kind, KeyAlgorithm::GenericSecret { bytes });
     match made.facts.get(&A::VALUE) {
         Some(V::Bytes(value)) => value.clone(),
         other => panic!("no value: {other:?}"),
@@ -282,12 +281,23 @@ case!(derived_keys_are_what_they_must_be, |bench: Bench| async move {
         let agreed = agreed.expect("an agreement");
         let bare = peer_public.as_ref().to_vec();
         let der = [&[0x04, 0x41][..], &bare].concat();
-        let ecdh = |public| Mechanism {
-            number: 0x1050,
-            parameters: Parameters::Ecdh { kdf: 1, shared: Vec::new(), public },
+        let with = |kdf, shared: &[u8], public| {
+            let parameters = Parameters::Ecdh { kdf, shared: shared.to_vec(), public };
+            Mechanism { number: 0x1050, parameters }
         };
+        let ecdh = |public| with(1, &[], public);
         for public in [bare.clone(), der] {
             assert_eq!(derived(token, &ecdh(public), base.clone(), 32).await, agreed);
+        }
+        // CKD_SHA256_KDF (ANSI X9.63), which SoftHSM does not have.
+        let kdf = with(6, b"shared", bare.clone());
+        if knows(token, 0x402A) {
+            let hashed = [&agreed[..], &[0, 0, 0, 1], b"shared"].concat();
+            let expected = digest::digest(&digest::SHA256, &hashed);
+            assert_eq!(derived(token, &kdf, base.clone(), 32).await, expected.as_ref());
+        } else {
+            let refused = token.originate_derived(G1, &kdf, base.clone(), 0x10, None, &asked(SECRET)).await;
+            assert_eq!(verdict(refused), TokenVerdict::Caller(0x71));
         }
         // The same, sensitive, with and without a length; and as an AES key.
         for (value_len, number) in [(None, 2), (Some(32), 3)] {
