@@ -13,6 +13,9 @@ use crate::domain::{
     Mechanism, ObjectClass, ObjectId, Parameters,
 };
 use crate::limits;
+use aws_lc_rs::agreement;
+use aws_lc_rs::encoding::AsDer;
+use aws_lc_rs::signature::{self, ParsedPublicKey, VerificationAlgorithm};
 
 const CKK_RSA: u64 = 0x00;
 const CKK_EC: u64 = 0x03;
@@ -30,6 +33,8 @@ pub(super) struct Arrival {
     /// CKK_
     pub key_type: u64,
     pub asked: Attributes,
+    /// What holds against what was asked for.
+    pub forced: Attributes,
 }
 
 impl Arrival {
@@ -41,9 +46,19 @@ impl Arrival {
         }
     }
 
-    /// A session object, extractable for this moment only. The proof's usage is granted beside what was asked for.
+    fn force(&mut self, attribute: A, value: bool) {
+        if self.asked.insert(attribute, V::Bool(value)) != Some(V::Bool(value)) {
+            self.forced.insert(attribute, V::Bool(value));
+        }
+    }
+
+    /// A session object, extractable for this moment only. What it is known by is granted beside what was asked for.
     fn template(&self) -> Template {
-        let proof = if self.key_type == CKK_AES { A::ENCRYPT } else { A::SIGN };
+        let known_by: &[A] = match self.key_type {
+            CKK_AES => &[A::ENCRYPT],
+            CKK_EC => &[A::SIGN, A::DERIVE],
+            _ => &[A::SIGN],
+        };
         let asked = |usage| self.asked.get(&usage) == Some(&V::Bool(true));
         Template::default()
             .number(A::CLASS, self.class.number())
@@ -52,7 +67,7 @@ impl Arrival {
             .flag(A::PRIVATE, true)
             .flag(A::SENSITIVE, is_sensitive(&self.asked))
             .flag(A::EXTRACTABLE, true)
-            .usages(self.class, |usage| usage == proof || asked(usage))
+            .usages(self.class, |usage| known_by.contains(&usage) || asked(usage))
     }
 }
 
@@ -61,7 +76,7 @@ impl Vault {
     pub fn originate_unwrapped(
         &self,
         session: &Session,
-        arrival: &Arrival,
+        arrival: Arrival,
         mechanism: &Mechanism,
         unwrapping: &UsedKey,
         wrapped: &[u8],
@@ -83,33 +98,53 @@ impl Vault {
     pub fn originate_derived(
         &self,
         session: &Session,
-        arrival: &Arrival,
+        mut arrival: Arrival,
         mechanism: &Mechanism,
         base: &UsedKey,
         value_len: Option<u64>,
     ) -> Result<(KeyAlgorithm, Originated), TokenError> {
         arrival.check()?;
         parameters::check("C_DeriveKey", mechanism)?;
-        let template = || match value_len {
-            Some(length) => arrival.template().number(A::VALUE_LEN, length),
-            None => arrival.template(),
-        };
         let _exclusive = self.gate.write();
         let mut passing = Passing::new(session);
-        let key = match (mechanism.number, &mechanism.parameters) {
-            (number @ parameters::CONCATENATE_BASE_AND_KEY, Parameters::Number(second)) => {
-                let second = UsedKey::Agreed(ObjectId(*second));
-                self.with_keys_alone([base, &second], |[base, second]| {
-                    self.must_derive(second)?;
-                    let mechanism = Mechanism { number, parameters: Parameters::Number(second) };
-                    Ok(session.derive(&mechanism, base, &template())?)
-                })?
+        let second = match (mechanism.number, &mechanism.parameters) {
+            (parameters::CONCATENATE_BASE_AND_KEY, Parameters::Number(second)) => {
+                Some(UsedKey::Agreed(ObjectId(*second)))
             }
-            _ => {
-                self.with_keys_alone([base], |[base]| Ok(session.derive(mechanism, base, &template())?))?
+            _ => None,
+        };
+        let mut derive = |mechanism: &Mechanism, bases: &[Handle]| {
+            if parameters::keeps_value(mechanism.number) {
+                self.inherit(&mut arrival, bases);
             }
+            let template = match value_len {
+                Some(length) => arrival.template().number(A::VALUE_LEN, length),
+                None => arrival.template(),
+            };
+            Ok(session.derive(mechanism, bases[0], &template)?)
+        };
+        let key = match second {
+            Some(second) => self.with_keys_alone([base, &second], |bases| {
+                self.must_derive(bases[1])?;
+                let parameters = Parameters::Number(bases[1]);
+                derive(&Mechanism { number: mechanism.number, parameters }, &bases)
+            })?,
+            None => self.with_keys_alone([base], |bases| derive(mechanism, &bases))?,
         };
         self.settle(session, arrival, passing.keep(key))
+    }
+
+    /// What is put together from keys is as sensitive as each of them, and leaves no more than they do. Not every
+    /// token sees to that.
+    fn inherit(&self, arrival: &mut Arrival, bases: &[Handle]) {
+        let any = |attribute, value: bool| {
+            bases.iter().any(|base| self.keeper.read_flag(*base, attribute) != Some(!value))
+        };
+        for (attribute, value) in [(A::SENSITIVE, true), (A::EXTRACTABLE, false)] {
+            if any(attribute, value) {
+                arrival.force(attribute, value);
+            }
+        }
     }
 
     /// A second key is named by a mechanism's parameter, where nobody else looks.
@@ -126,15 +161,20 @@ impl Vault {
     fn settle(
         &self,
         session: &Session,
-        arrival: &Arrival,
+        mut arrival: Arrival,
         key: Handle,
     ) -> Result<(KeyAlgorithm, Originated), TokenError> {
-        let algorithm = self.kind_of(session, arrival, key)?;
+        // Some tokens make a key sensitive because its base is.
+        if session.read_flag(key, A::SENSITIVE) == Some(true) {
+            arrival.force(A::SENSITIVE, true);
+        }
+        let algorithm = self.kind_of(session, &arrival, key)?;
         self.carries(algorithm)?;
         let public =
-            if algorithm.is_pair() { Some(public_of(session, arrival, key, algorithm)?) } else { None };
+            if algorithm.is_pair() { Some(public_of(session, &arrival, key, algorithm)?) } else { None };
         let fresh = Fresh { key, public };
-        let made = self.send_off(session, arrival.generation, algorithm, &arrival.asked, &fresh, None)?;
+        let mut made = self.send_off(session, arrival.generation, algorithm, &arrival.asked, &fresh, None)?;
+        made.facts.extend(arrival.forced);
         Ok((algorithm, made))
     }
 
@@ -200,8 +240,8 @@ impl Vault {
     }
 }
 
-/// The public parts of an unwrapped private key: as the token tells them, or as the application does. The proof that
-/// follows shows if they are right.
+/// The public parts of an unwrapped private key: as the token tells them, as the application does, or (SoftHSM's private
+/// EC keys have no point) as its use shows. The proof that follows shows if they are right.
 fn public_of(
     session: &Session,
     arrival: &Arrival,
@@ -211,11 +251,52 @@ fn public_of(
     if let Ok(public) = carry::read_public(session, key, algorithm) {
         return Ok(public);
     }
-    let told = match arrival.asked.get(&A::PUBLIC_KEY_INFO) {
-        Some(V::Bytes(told)) if proof::is_public_key(told, algorithm) => PublicKey::parse(told),
+    match (arrival.asked.get(&A::PUBLIC_KEY_INFO), algorithm) {
+        (Some(V::Bytes(told)), _) if proof::is_public_key(told, algorithm) => PublicKey::parse(told),
+        (_, KeyAlgorithm::Ec(curve)) => point_by_use(session, key, curve)?,
         _ => None,
-    };
-    told.ok_or(TokenError::BadInput(
-        "this token does not tell the public point of the private key: give its CKA_PUBLIC_KEY_INFO along",
+    }
+    .ok_or(TokenError::BadInput(
+        "this token does not tell the public part of the private key: give its CKA_PUBLIC_KEY_INFO along",
     ))
+}
+
+/// The agreement of a private key with the curve's generator is the first coordinate of its public point. A signature
+/// tells which of the two points with that coordinate it is.
+fn point_by_use(session: &Session, key: Handle, curve: Curve) -> Result<Option<PublicKey>, TokenError> {
+    const ECDH1_DERIVE: u64 = 0x1050;
+    const NO_DERIVATION: u64 = 1;
+    let (agreement, signature): (_, &'static dyn VerificationAlgorithm) = match curve {
+        Curve::P256 => (&agreement::ECDH_P256, &signature::ECDSA_P256_SHA256_FIXED),
+        Curve::P384 => (&agreement::ECDH_P384, &signature::ECDSA_P384_SHA384_FIXED),
+        Curve::P521 => (&agreement::ECDH_P521, &signature::ECDSA_P521_SHA512_FIXED),
+    };
+    let length = proof::coordinate_bytes(curve);
+    let mut one = vec![0; length];
+    one[length - 1] = 1;
+    let generator = agreement::PrivateKey::from_private_key(agreement, &one)
+        .and_then(|one| one.compute_public_key().map_err(Into::into))
+        .map_err(|_| TokenError::BadInput("a curve without a generator"))?;
+    let parameters = Parameters::Ecdh {
+        kdf: NO_DERIVATION,
+        shared: Vec::new(),
+        public: der::element(der::OCTET_STRING, generator.as_ref()),
+    };
+    // Half of a public key: nothing that must be kept from this process.
+    let template = Template::default()
+        .number(A::CLASS, ObjectClass::SecretKey.number())
+        .number(A::KEY_TYPE, CKK_GENERIC_SECRET)
+        .flag(A::TOKEN, false)
+        .flag(A::SENSITIVE, false)
+        .flag(A::EXTRACTABLE, true)
+        .number(A::VALUE_LEN, length as u64);
+    let mut passing = Passing::new(session);
+    let mechanism = Mechanism { number: ECDH1_DERIVE, parameters };
+    let half = passing.keep(session.derive(&mechanism, key, &template)?);
+    let half = session.read(half, A::VALUE)?;
+    let points = [0x02, 0x03].into_iter().filter_map(|sign| {
+        let point = ParsedPublicKey::new(signature, [&[sign], half.as_slice()].concat()).ok()?;
+        PublicKey::parse(point.as_der().ok()?.as_ref())
+    });
+    Ok(points.into_iter().find(|point| proof::check_private(session, key, point).is_ok()))
 }

@@ -161,27 +161,30 @@ impl Vault {
 
     /// Makes a guest that is not there.
     fn bring(&self, key: &UsedKey) -> Result<Handle, TokenError> {
-        if let Some(oldest) = self.ledger.index.lock().guests.longest_unused() {
-            self.destroy(oldest)?;
-        }
         let (name, handle) = match key {
             UsedKey::Agreed(object) => return Err(TokenError::Missing(*object)),
             UsedKey::Session { content: None, .. } => return Err(TokenError::UnknownSession),
             UsedKey::Session { name, content: Some((generation, content)) } => {
-                let record = &content.record;
-                let handle = match record.class {
-                    ObjectClass::PublicKey => self.make_public(record)?,
-                    _ => {
-                        let wrapped = content.wrapped.as_ref();
-                        Material::new(self, *generation, record, wrapped)?.make(self, false, None)?
-                    }
-                };
-                (GuestName::Session(*name), handle)
+                (GuestName::Session(*name), self.make_session(*generation, content)?)
             }
             UsedKey::Public(record) => (GuestName::of_public(record), self.make_public(record)?),
         };
-        self.ledger.index.lock().guests.admit(name, handle);
+        let mut index = self.ledger.index.lock();
+        let oldest = index.guests.longest_unused();
+        index.guests.admit(name, handle);
+        drop(index);
+        if let Some(oldest) = oldest {
+            self.destroy(oldest)?;
+        }
         Ok(handle)
+    }
+
+    fn make_session(&self, generation: Generation, content: &EnvelopeContent) -> Result<Handle, TokenError> {
+        let EnvelopeContent { record, wrapped } = content;
+        match record.class {
+            ObjectClass::PublicKey => self.make_public(record),
+            _ => Material::new(self, generation, record, wrapped.as_ref())?.make(self, false, None),
+        }
     }
 
     fn make_public(&self, record: &AttributeRecord) -> Result<Handle, TokenError> {

@@ -141,7 +141,8 @@ pub struct Originated {
     pub wrapped: Option<WrappedKey>,
     /// Its public parts: MODULUS, PUBLIC_EXPONENT, EC_PARAMS, EC_POINT (a DER OCTET STRING) and PUBLIC_KEY_INFO for
     /// pairs; VALUE_LEN for secrets, CHECK_VALUE for AES. For a key with SENSITIVE=false also VALUE: a secret's
-    /// bytes, an EC scalar, an Ed25519 seed, or PKCS#8 for RSA.
+    /// bytes, an EC scalar, an Ed25519 seed, or PKCS#8 for RSA. SENSITIVE=true or EXTRACTABLE=false where a derived
+    /// key is as protected as its base, whatever was asked for.
     pub facts: Attributes,
 }
 

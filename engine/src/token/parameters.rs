@@ -9,6 +9,11 @@ const VENDOR_DEFINED: u64 = 0x8000_0000;
 /// CKM_CONCATENATE_BASE_AND_KEY, whose parameter is the handle of the second key.
 pub(super) const CONCATENATE_BASE_AND_KEY: u64 = 0x360;
 
+/// The derivations that put keys and data together as they are: CONCATENATE_, XOR_BASE_AND_DATA, EXTRACT_KEY_FROM_KEY.
+pub(super) fn keeps_value(number: u64) -> bool {
+    matches!(number, 0x360..=0x365)
+}
+
 /// Refuses parameters that are not the mechanism's own, as CKR_MECHANISM_PARAM_INVALID of the caller.
 pub(super) fn check(call: &'static str, mechanism: &Mechanism) -> Result<(), TokenError> {
     const MECHANISM_PARAM_INVALID: u64 = 0x71;

@@ -485,9 +485,10 @@ impl Token {
         attributes: &Attributes,
     ) -> Result<(KeyAlgorithm, Originated), TokenError> {
         let (mechanism, wrapped) = (mechanism.clone(), wrapped.to_vec());
-        let arrival = Arrival { generation, class, key_type, asked: attributes.clone() };
+        let (asked, forced) = (attributes.clone(), Attributes::new());
+        let arrival = Arrival { generation, class, key_type, asked, forced };
         self.with_session(move |vault, session| {
-            vault.originate_unwrapped(session, &arrival, &mechanism, &unwrapping, &wrapped)
+            vault.originate_unwrapped(session, arrival, &mechanism, &unwrapping, &wrapped)
         })
         .await
     }
@@ -508,9 +509,10 @@ impl Token {
     ) -> Result<(KeyAlgorithm, Originated), TokenError> {
         let mechanism = mechanism.clone();
         let class = ObjectClass::SecretKey;
-        let arrival = Arrival { generation, class, key_type, asked: attributes.clone() };
+        let (asked, forced) = (attributes.clone(), Attributes::new());
+        let arrival = Arrival { generation, class, key_type, asked, forced };
         self.with_session(move |vault, session| {
-            vault.originate_derived(session, &arrival, &mechanism, &base, value_len)
+            vault.originate_derived(session, arrival, &mechanism, &base, value_len)
         })
         .await
     }

@@ -3,8 +3,15 @@
 use super::ffi::Operation;
 use super::smk::Purpose;
 use super::template::{self, Template};
-use super::{ModuleSource, Pin, SlotChoice, TokenConfig, TokenError, TokenVerdict, initialize, slot, task};
-use crate::domain::{AttributeType as A, Attributes, Generation, GroupId, KeyAlgorithm, ObjectClass};
+use super::{
+    ModuleSource, Pin, SlotChoice, TokenConfig, TokenError, TokenVerdict, UsedKey, initialize, slot, task,
+};
+use crate::domain::{
+    AttributeRecord, AttributeType as A, AttributeValue as V, Attributes, EnvelopeContent, Generation,
+    GroupId, KeyAlgorithm, Mechanism, ObjectClass,
+};
+use crate::wire::{SessionName, UseKind};
+use std::sync::Arc;
 
 fn config(folder: &std::path::Path) -> TokenConfig {
     let source = ModuleSource::Embedded { folder: folder.join("token") };
@@ -81,4 +88,36 @@ fn ambiguous_errors_are_judged_by_the_canary() {
     assert_eq!(vault.judge(error()).verdict(), TokenVerdict::Refused);
     std::fs::remove_dir_all(folder.path().join("token")).unwrap();
     assert_eq!(vault.judge(error()).verdict(), TokenVerdict::Failed);
+}
+
+#[test]
+fn a_session_object_that_the_token_lost_is_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let vault = slot::open(&config(folder.path())).unwrap();
+    vault.ledger.index.lock().bind(GroupId([1; 8]));
+    let session = vault.module.open(vault.slot).unwrap();
+    let generation = Generation(1);
+    vault.create_smk(&session, generation, None).unwrap();
+    let kind = KeyAlgorithm::Aes { bits: 256 };
+    let asked = Attributes::from([(A::ENCRYPT, V::Bool(true))]);
+    let made = vault.originate(&session, generation, kind, &asked).unwrap();
+    let attributes = asked.into_iter().chain(made.facts).collect();
+    let record = AttributeRecord { class: ObjectClass::SecretKey, algorithm: Some(kind), attributes };
+    let content = Arc::new(EnvelopeContent { record, wrapped: made.wrapped });
+    let name = SessionName([7; 16]);
+    let whole = UsedKey::Session { name, content: Some((generation, content)) };
+    let by_name = UsedKey::Session { name, content: None };
+    let ecb = Mechanism::plain(0x1081);
+    let encrypt = |key| vault.operate(&session, key, &UseKind::Encrypt, &ecb, &[5; 16]);
+    let lose = || {
+        let handle = vault.with_keys([&by_name], |[handle]| Ok(handle)).unwrap();
+        assert!(vault.destroy(handle).unwrap());
+    };
+    let first = encrypt(&whole).unwrap();
+    lose();
+    assert_eq!(encrypt(&whole).unwrap(), first);
+    lose();
+    assert!(matches!(encrypt(&by_name), Err(TokenError::UnknownSession)));
+    assert!(!vault.ledger.index.lock().guests.knows(name));
+    assert_eq!(encrypt(&whole).unwrap(), first);
 }

@@ -6,3 +6,4 @@ mod faults;
 mod keys;
 mod smk;
 mod speed;
+mod uses;
