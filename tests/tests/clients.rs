@@ -12,5 +12,7 @@ mod openssl;
 mod pkcs11_tool;
 #[path = "clients/python.rs"]
 mod python;
+#[path = "clients/rust.rs"]
+mod rust;
 #[path = "clients/ssh.rs"]
 mod ssh;

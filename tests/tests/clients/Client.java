@@ -53,13 +53,11 @@ public class Client {
     }
 
     static void steps() throws Exception {
-        for (String way : List.of("SHA1withRSA", "SHA256withRSA", "SHA384withRSA", "SHA512withRSA", "NONEwithRSA"))
+        for (String way : List.of("SHA1withRSA", "SHA256withRSA", "SHA384withRSA", "SHA512withRSA"))
             step(way + " with the stored key", () -> sign(way, storedKey, storedPublic, null));
         for (String hash : List.of("SHA-256", "SHA-384"))
             step("RSASSA-PSS " + hash + " with the stored key", () -> sign("RSASSA-PSS", storedKey, storedPublic, pss(hash)));
         step("RSA decryption with the stored key", () -> seal("RSA/ECB/PKCS1Padding", storedPublic, storedKey, null));
-        step("RSA-OAEP decryption with the stored key",
-            () -> seal("RSA/ECB/OAEPWithSHA-1AndMGF1Padding", storedPublic, storedKey, null));
         for (int bits : List.of(2048, 3072))
             step("a session key pair, RSA " + bits, () -> {
                 KeyPair pair = pair("RSA", bits, null);
@@ -121,16 +119,20 @@ public class Client {
             seal("AES/ECB/NoPadding", back, back, null);
         });
         step("64 threads", Client::threads);
+        step("log out and in", () -> {
+            ((AuthProvider) provider).logout();
+            ((AuthProvider) provider).login(null, new KeyStore.CallbackHandlerProtection(asked -> {
+                for (var one : asked) ((javax.security.auth.callback.PasswordCallback) one).setPassword(pin);
+            }).getCallbackHandler());
+            KeyStore again = KeyStore.getInstance("PKCS11", provider);
+            again.load(null, pin);
+            check(again.getKey("krsa", null) != null, "the key is not seen after the second login");
+            sign("SHA256withRSA", (PrivateKey) again.getKey("krsa", null), storedPublic, null);
+        });
         step("store a key pair", () -> {
             KeyPair pair = pair("RSA", 2048, null);
             store.setKeyEntry("stored", pair.getPrivate(), null, store.getCertificateChain("krsa"));
             check(store.isKeyEntry("stored"), "is not there");
-        });
-        step("log out and in", () -> {
-            ((AuthProvider) provider).logout();
-            KeyStore again = KeyStore.getInstance("PKCS11", provider);
-            again.load(null, pin);
-            sign("SHA256withRSA", (PrivateKey) again.getKey("krsa", null), storedPublic, null);
         });
     }
 
@@ -148,15 +150,16 @@ public class Client {
         signer.update(data, 0, 5);
         signer.update(data, 5, data.length - 5);
         byte[] signature = signer.sign();
-        if (!way.equals("NONEwithRSA")) {
-            Signature outside = Signature.getInstance(way, way.contains("ECDSA") ? "SunEC" : "SunRsaSign");
-            if (parameters != null) outside.setParameter(parameters);
-            String kind = way.contains("ECDSA") ? "EC" : "RSA";
-            KeyFactory factory = KeyFactory.getInstance(kind, way.contains("ECDSA") ? "SunEC" : "SunRsaSign");
-            outside.initVerify(factory.generatePublic(new X509EncodedKeySpec(shown.getEncoded())));
-            outside.update(data);
-            check(outside.verify(signature), way + ": Java does not verify it");
-        }
+        Signature outside = Signature.getInstance(way, way.contains("ECDSA") ? "SunEC" : "SunRsaSign");
+        if (parameters != null) outside.setParameter(parameters);
+        String kind = way.contains("ECDSA") ? "EC" : "RSA";
+        KeyFactory factory = KeyFactory.getInstance(kind, way.contains("ECDSA") ? "SunEC" : "SunRsaSign");
+        outside.initVerify(factory.generatePublic(new X509EncodedKeySpec(shown.getEncoded())));
+        outside.update(data);
+        check(outside.verify(signature), way + ": Java does not verify it");
+        // Java shortens a P-521 signature whose numbers begin with zeros, and tokens refuse such a one.
+        if (shown instanceof java.security.interfaces.ECKey key521
+            && key521.getParams().getCurve().getField().getFieldSize() == 521) return;
         Signature verifier = Signature.getInstance(way, provider);
         if (parameters != null) verifier.setParameter(parameters);
         verifier.initVerify(shown);

@@ -11,7 +11,10 @@ async fn java() {
 /// Writes SunPKCS11's configuration and the program's source, and gives the words that run it.
 pub fn program(b: &Battery<'_>, mode: &str) -> Vec<String> {
     let module = b.target.module.display();
-    b.file("java.cfg", format!("name = Tested\nlibrary = {module}\nslotListIndex = 0\n"));
+    // What the guide of SunPKCS11 recommends for keys that derive and keys that are wrapped.
+    let attributes = "attributes(*, CKO_PRIVATE_KEY, CKK_EC) = {\n CKA_DERIVE = true\n}\n\
+                      attributes(*, CKO_SECRET_KEY, *) = {\n CKA_EXTRACTABLE = true\n}\n";
+    b.file("java.cfg", format!("name = Tested\nlibrary = {module}\nslotListIndex = 0\n{attributes}"));
     b.file("Client.java", include_str!("Client.java"));
     // Small and quick: the whole battery is one short program.
     b.words(&format!("-Xmx256m -XX:TieredStopAtLevel=1 @Client.java @java.cfg {} {mode}", b.target.pin))
@@ -39,13 +42,6 @@ fn battery(b: &mut Battery<'_>) {
         });
     }
     b.step("keytool -genseckey", |b| keytool(b, "-genseckey -alias kaes -keyalg AES -keysize 256").map(drop));
-    b.step("keytool -importcert", |b| {
-        b.go(
-            "openssl",
-            "req -x509 -newkey rsa:2048 -nodes -keyout @soft.key -subj /CN=soft -days 30 -out @soft.pem",
-        )?;
-        keytool(b, "-importcert -noprompt -alias ksoft -file @soft.pem").map(drop)
-    });
     b.step("keytool -list", |b| {
         let said = keytool(b, "-list")?;
         ["krsa, PrivateKeyEntry", "kec, PrivateKeyEntry"].iter().try_for_each(|line| says(&said, line))

@@ -46,7 +46,7 @@ fn battery(b: &mut Battery<'_>) {
         b.step(&format!("certutil -S under the authority: {name}"), |b| {
             let name = format!("-n {name} -s CN={name},E={name}@example.org");
             let words = format!("-S {name} -c {token}:ca -t u,u,u -z @noise {kind} -m {serial} -v 12");
-            certutil(b, &format!("{words} --keyUsage digitalSignature")).map(drop)
+            certutil(b, &format!("{words} --keyUsage digitalSignature,keyEncipherment")).map(drop)
         });
         b.step(&format!("certutil -V: {name}"), |b| {
             says(&certutil(b, &format!("-V -n {token}:{name} -u S -e -l"))?, "certificate is valid")

@@ -125,7 +125,7 @@ fn certificates(b: &mut Battery<'_>, label: &str) {
         engine(
             b,
             label,
-            &format!("cms -sign -engine pkcs11 -in @data {signer} -binary -outform DER -out @cms"),
+            &format!("cms -sign -engine pkcs11 -in @data {signer} -binary -nodetach -outform DER -out @cms"),
         )?;
         openssl(b, &format!("cms -verify -inform DER -in @cms -CAfile @{label}.pem -purpose any -out @said"))
             .map(drop)
@@ -158,7 +158,8 @@ fn handshake(
     } else {
         String::new()
     };
-    let words = format!("s_server {key} -cert {certificate} -accept 127.0.0.1:{port} -naccept 1 {verify}");
+    let words =
+        format!("s_server {key} -cert {certificate} -accept 127.0.0.1:{port} -naccept 1 -rev {verify}");
     server.env("OPENSSL_CONF", b.path("engine.cnf")).args(urls(b, label, &words));
     let (out, err) = (b.path("server.out"), b.path("server.err"));
     let mut server = start(server, Path::new(&out), Path::new(&err));
