@@ -447,7 +447,7 @@ fn tests_of_its_own(b: &mut Battery<'_>) {
         says(&user(b, "--test-fork")?, "*** Calling C_Initialize in the child process")
     });
     b.step("--test-threads, eight of them", |b| {
-        let words = vec!["--test-threads P1GISLT0"; 8].join(" ");
+        let words = ["--test-threads P1GISLT0"; 8].join(" ");
         let said = open(b, &format!("--use-locking {words}"))?;
         says(&said, "test_threads all threads have ended with CKR_OK")
     });

@@ -31,6 +31,9 @@ fn check(right: bool, what: &str) -> Outcome {
     if right { Ok(()) } else { Err(what.into()) }
 }
 
+/// A step and its name.
+type Step = (&'static str, fn(&Token) -> Outcome);
+
 struct Token {
     library: Pkcs11,
     session: Session,
@@ -52,7 +55,7 @@ fn open(module: &str, label: &str, pin: &str) -> Result<Token, Error> {
 /// Every step once: `ok NAME` or `failed NAME: why`.
 pub fn steps(module: &str, label: &str, pin: &str) -> Outcome {
     let token = open(module, label, pin).map_err(words)?;
-    let all: &[(&str, fn(&Token) -> Outcome)] = &[
+    let all: &[Step] = &[
         ("mechanisms and their sizes", mechanisms),
         ("RSA, PKCS#1, whole and in parts", rsa),
         ("RSA, PSS with SHA-256", pss),
