@@ -13,7 +13,8 @@ pub struct Round {
 }
 
 impl Round {
-    fn new(latencies: Vec<Vec<Duration>>, took: Duration) -> Self {
+    /// Of each caller's latencies.
+    pub fn new(latencies: Vec<Vec<Duration>>, took: Duration) -> Self {
         let mut latencies = latencies.concat();
         latencies.sort_unstable();
         Self { latencies, took }

@@ -3,7 +3,7 @@
 //!
 //! The members are real processes of this very binary, which is `keyraft` if an environment variable says so: so the
 //! members are always of the same build as the bench. From the ground up: `load` (callers and their latencies), `table`,
-//! `members` (a group of processes), `etcd`, `pkcs11` (a token's own limit), `creates` and `bulk` (the two benches).
+//! `members` (a group of processes), `etcd`, `pkcs11` (a token's own limit), `creates`, `bulk` and `slot` (the benches).
 
 mod bulk;
 mod creates;
@@ -11,6 +11,7 @@ mod etcd;
 mod load;
 mod members;
 mod pkcs11;
+mod slot;
 mod table;
 
 use clap::{Parser, ValueEnum};
@@ -57,6 +58,8 @@ enum Bench {
     Embedded,
     /// Two thousand keys on SoftHSM
     Softhsm,
+    /// The PKCS#11 module beside SoftHSM in process and p11-kit's remoting
+    Module,
 }
 
 impl Options {
@@ -83,6 +86,9 @@ fn run(options: &Options) -> Result<(), Problem> {
         println!("{}", pkcs11::unwraps_per_second(&options.softhsm, count)?);
         return Ok(());
     }
+    if std::env::var_os(slot::RIVALS).is_some() {
+        return slot::measure(options);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -102,6 +108,9 @@ async fn benches(options: &Options) -> Result<(), Problem> {
     if options.wants(Bench::Embedded) {
         let count = options.keys.unwrap_or(if options.quick { 500 } else { 10_000 });
         bulk::run(options, "embedded", count).await?;
+    }
+    if options.wants(Bench::Module) {
+        slot::run(options).await?;
     }
     if options.wants(Bench::Softhsm) {
         let module = options.softhsm.display().to_string();

@@ -304,6 +304,24 @@ impl Group {
         Socket::new(self.members[index].socket_path.clone())
     }
 
+    /// A member's folder.
+    pub fn home(&self, index: usize) -> &Path {
+        &self.members[index].home
+    }
+
+    /// Where a member answers local clients.
+    pub fn socket_path(&self, index: usize) -> &Path {
+        &self.members[index].socket_path
+    }
+
+    /// Gives the group's user a PIN.
+    pub async fn set_pin(&self, index: usize, pin: &str) -> Result<(), Problem> {
+        let file = self.folder.path().join("user-pin");
+        write_private(&file, pin)?;
+        let file = file.display().to_string();
+        self.run(index, &["pin", "set", "--role", "user", "--new-pin-file", &file]).await.map(|_| ())
+    }
+
     /// What a member's process has in memory, KiB.
     pub fn resident(&self, index: usize) -> Result<u64, Problem> {
         let Some(process) = &self.members[index].process else { return Ok(0) };

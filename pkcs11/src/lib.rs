@@ -1,1 +1,25 @@
-//! The virtual slot: a PKCS#11 module that shows a group of keyraft members as one token.
+//! The virtual slot: a PKCS#11 module that shows a group of keyraft members as one token. Rooms are listed from the
+//! ground up.
+//!
+//! - `ffi` is the door to C, the only file with `unsafe`; `process` knows whether this process is initialised.
+//! - `module` holds the slots and the sessions; `slot` is one group: its login, its objects, its identity.
+//! - `link` carries calls to the group's members and tries again elsewhere when one is lost.
+//! - `session`, `operation`, `blocks` and `hash` are what the module keeps of an application's operations: parts,
+//!   lengths and buffers never reach a token.
+
+mod attribute;
+mod blocks;
+mod config;
+mod hash;
+mod link;
+mod mechanism;
+mod object;
+mod operation;
+mod rv;
+mod session;
+mod slot;
+
+mod module;
+mod process;
+
+pub mod ffi;

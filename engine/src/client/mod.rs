@@ -2,13 +2,13 @@
 //! time; a connection that failed is dropped and made anew by its owner.
 
 use crate::limits;
-use crate::wire::frame::{self, Ask, HEADER_BYTES, NO_REQUEST, Reply};
+use crate::wire::blocking::FrameStream;
+use crate::wire::frame::{self, Ask, NO_REQUEST, Reply};
 use crate::wire::{Answer, ClientRequest, Failure, FailureKind, Hello, PROTOCOL, Request, Response};
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
-use zeroize::Zeroizing;
 
 /// Why a call brought no answer.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +27,7 @@ pub enum CallError {
 /// One connection to one member over its Unix socket.
 #[derive(Debug)]
 pub struct Connection {
-    stream: UnixStream,
+    frames: FrameStream,
     next: u64,
 }
 
@@ -38,15 +38,12 @@ impl Connection {
     /// Nobody serves there, or the member refuses this process.
     pub fn open(path: &Path) -> Result<Self, CallError> {
         let stream = UnixStream::connect(path).map_err(CallError::Unreachable)?;
-        let mut connection = Self { stream, next: NO_REQUEST + 1 };
+        let mut connection = Self { frames: FrameStream::new(stream), next: NO_REQUEST + 1 };
         connection.limit(limits::CONNECT).map_err(CallError::Unreachable)?;
-        let hello = frame::encode(
-            NO_REQUEST,
-            &Ask::<&Request>::Hello(Hello::anonymous()),
-            limits::FRAME_UNPROVEN_MAX_BYTES,
-        )
-        .map_err(|e| CallError::Unreachable(io::Error::other(e.to_string())))?;
-        connection.stream.write_all(&hello).map_err(CallError::Unreachable)?;
+        let hello = Ask::<&Request>::Hello(Hello::application());
+        let hello = frame::encode(NO_REQUEST, &hello, limits::FRAME_UNPROVEN_MAX_BYTES)
+            .map_err(|e| CallError::Unreachable(io::Error::other(e.to_string())))?;
+        connection.frames.write(&hello).map_err(CallError::Unreachable)?;
         match connection.read().map_err(CallError::Unreachable)? {
             (_, Reply::Welcome(theirs)) if theirs.protocol == PROTOCOL => Ok(connection),
             (_, Reply::Welcome(theirs)) => {
@@ -70,7 +67,7 @@ impl Connection {
         let frame = frame::encode(id, &Ask::Request(RequestRef::Client(request)), limits::FRAME_MAX_BYTES)
             .map_err(|e| Failure::new(FailureKind::BadRequest, e))?;
         self.limit(deadline).map_err(CallError::Lost)?;
-        self.stream.write_all(&frame).map_err(CallError::Lost)?;
+        self.frames.write(&frame).map_err(CallError::Lost)?;
         loop {
             match self.read().map_err(CallError::Lost)? {
                 (answered, Reply::Response(Response::Client(answer))) if answered == id => return Ok(answer),
@@ -86,17 +83,17 @@ impl Connection {
 
     fn limit(&self, deadline: Duration) -> io::Result<()> {
         let limit = Some(deadline.max(Duration::from_millis(1)));
-        self.stream.set_read_timeout(limit)?;
-        self.stream.set_write_timeout(limit)
+        self.frames.stream().set_read_timeout(limit)?;
+        self.frames.stream().set_write_timeout(limit)
     }
 
     fn read(&mut self) -> io::Result<(u64, Reply<Response>)> {
-        let mut header = [0; HEADER_BYTES];
-        self.stream.read_exact(&mut header)?;
-        let length = frame::body_length(header, limits::FRAME_MAX_BYTES).map_err(io::Error::other)?;
-        let mut body = Zeroizing::new(vec![0; length]);
-        self.stream.read_exact(&mut body)?;
-        frame::decode(&body).map_err(io::Error::other)
+        match self.frames.read(limits::FRAME_MAX_BYTES) {
+            Ok(Some(reply)) => Ok(reply),
+            Ok(None) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(frame::FrameError::Stream(error)) => Err(error),
+            Err(error) => Err(io::Error::other(error)),
+        }
     }
 }
 

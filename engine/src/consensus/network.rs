@@ -201,7 +201,7 @@ impl RaftNetworkV2<TypeConfig> for Network {
         // business, so entries may take longer.
         let deadline = match self.append {
             Lane::Heartbeat => option.soft_ttl(),
-            Lane::Bulk | Lane::Calls => option.soft_ttl().max(APPEND),
+            Lane::Bulk | Lane::Calls | Lane::Slot => option.soft_ttl().max(APPEND),
         };
         self.append_in_parts(request, deadline).await
     }

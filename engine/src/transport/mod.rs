@@ -4,13 +4,15 @@
 //!
 //! `hello` is pure. `stream` reads and writes frames. `connection` is the asking half of one
 //! connection; `link` keeps one for each (member, lane), `client` and `join` use one alone. `server` is the
-//! answering half, over TCP and over the Unix socket that `unix` binds. `pki` makes and reads certificates, `tls`
+//! answering half, over TCP and over the Unix socket that `unix` binds; `application` answers the PKCS#11 module on
+//! threads of its own. `pki` makes and reads certificates, `tls`
 //! turns them into configurations.
 //!
 //! What holds: nobody but a member with a certificate of the group's authority, at its place in the roster, may ask
 //! what members ask. Whoever has none may only join. A frame's length is checked before memory is taken for it.
 //! Garbage costs its sender the connection and nobody else anything. A dropped call leaves nothing behind.
 
+mod application;
 mod client;
 mod connection;
 mod hello;
@@ -94,6 +96,12 @@ pub trait Handler: Send + Sync + 'static {
         caller: Caller,
         request: Request,
     ) -> BoxFuture<'static, Response>;
+
+    /// Answers on the calling thread what needs no waiting for others; gives the request back otherwise. May block for
+    /// as long as a token's call takes.
+    fn handle_now(&self, _caller: Caller, request: Request) -> Result<Response, Box<Request>> {
+        Err(Box::new(request))
+    }
 
     /// The connection is gone and none of its requests is being answered any more.
     fn closed(&self, _connection: ConnectionId) {}

@@ -1,11 +1,11 @@
 //! The answering half: accepts, finds out who asks, and hands requests to the handler, many at once.
 
 use super::stream::{self, Ear};
-use super::{Caller, ConnectionId, Handler, Identity, hello, tls};
+use super::{Caller, ConnectionId, Handler, Identity, application, hello, tls};
 use crate::domain::Fingerprint;
 use crate::limits;
 use crate::wire::frame::{self, Ask, Frame, FrameError, NO_REQUEST, Reply};
-use crate::wire::{Failure, FailureKind, Hello, Request, Response};
+use crate::wire::{Failure, FailureKind, Hello, Lane, Request, Response};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use rustls::ServerConfig;
@@ -212,17 +212,24 @@ impl Server {
                 .and_then(|()| judge_user(credentials, &allowed))
                 .and_then(|caller| self.place(caller, gate));
             let (caller, place) = self.answer_hello(&mut writer, &theirs, judged).await?;
-            Some((reader, writer, Peer { caller, tls: None, _place: place }))
+            Some((reader, writer, theirs.lane, Peer { caller, tls: None, _place: place }))
         };
         let opened = tokio::select! {
             opened = timeout(limits::CONNECT, opened) => opened.ok().flatten(),
             _ = shutdown.wait_for(|stop| *stop) => return,
         };
-        if let Some((reader, writer, peer)) = opened {
-            let (reader, _) = stream::listen(reader);
-            // No watch by silence: the kernel tells at once when a process on this machine ends.
-            self.converse(reader, writer, None, peer).await;
+        let Some((reader, writer, lane, peer)) = opened else { return };
+        if lane == Lane::Slot {
+            let connection = ConnectionId(CONNECTIONS.fetch_add(1, Ordering::Relaxed));
+            let caller = peer.caller;
+            application::serve(reader.unsplit(writer), connection, caller, self.handler.clone(), shutdown)
+                .await;
+            drop(peer);
+            return;
         }
+        let (reader, _) = stream::listen(reader);
+        // No watch by silence: the kernel tells at once when a process on this machine ends.
+        self.converse(reader, writer, None, peer).await;
     }
 
     async fn read_hello<R: AsyncRead + Unpin>(&self, reader: &mut R) -> Result<Hello, FrameError> {
@@ -407,7 +414,7 @@ async fn finish(calls: &mut JoinSet<()>) {
 }
 
 /// What each kind of caller may ask. What the request means is the handler's to judge.
-fn may_ask(caller: Caller, request: &Request) -> bool {
+pub(super) fn may_ask(caller: Caller, request: &Request) -> bool {
     match caller {
         Caller::Member(_) => true,
         Caller::Unproven => matches!(request, Request::Join(_)),
@@ -433,7 +440,7 @@ fn check_user(uid: u32, own: u32, allowed: &[u32]) -> Result<(), Failure> {
 }
 
 /// Encodes a reply; one that is over the limit is replaced by the news of that.
-fn encode(id: u64, reply: Reply<Response>) -> Frame {
+pub(super) fn encode(id: u64, reply: Reply<Response>) -> Frame {
     frame::encode(id, &reply, limits::FRAME_MAX_BYTES).unwrap_or_else(|error| {
         error!(%error, "an answer could not be sent");
         let failure = Failure::new(FailureKind::Internal, format!("the answer cannot be sent: {error}"));

@@ -1,6 +1,7 @@
 //! What members and clients say to each other. Plain data; how it travels is the transport's, what it means is
 //! the service's. Order of variants is the wire format: add at the end.
 
+pub(crate) mod blocking;
 mod client;
 mod failure;
 pub(crate) mod frame;
@@ -43,6 +44,11 @@ impl Hello {
     pub fn anonymous() -> Self {
         Self { protocol: PROTOCOL, group: None, lineage: Lineage(0), member: None, lane: Lane::Calls }
     }
+
+    /// The hello of an application that uses the virtual slot.
+    pub fn application() -> Self {
+        Self { lane: Lane::Slot, ..Self::anonymous() }
+    }
 }
 
 /// Version of the protocol between processes.
@@ -57,6 +63,8 @@ pub enum Lane {
     Bulk,
     /// Everything else: reports, forwarded calls, clients, joins.
     Calls,
+    /// An application's calls on the virtual slot, one at a time, answered on a thread of their own.
+    Slot,
 }
 
 /// A request frame's body.

@@ -1,0 +1,112 @@
+//! An application's connection: one call at a time, answered on a thread of its own. What the handler can answer at once
+//! costs no other thread; the rest is handed to the runtime.
+
+use super::server::{encode, may_ask};
+use super::{Caller, ConnectionId, Handler};
+use crate::limits;
+use crate::wire::blocking::FrameStream;
+use crate::wire::frame::{Ask, Reply};
+use crate::wire::{Failure, FailureKind, Request, Response};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use tokio::net::UnixStream;
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
+use tracing::{debug, error, warn};
+
+/// Stack of a connection's thread: token libraries run on it.
+const STACK_BYTES: usize = 1024 * 1024;
+
+/// Serves one application until it goes or `shutdown` says true.
+pub(super) async fn serve(
+    stream: UnixStream,
+    connection: ConnectionId,
+    caller: Caller,
+    handler: Arc<dyn Handler>,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    let blocking = || -> io::Result<_> {
+        let stream = stream.into_std()?;
+        stream.set_nonblocking(false)?;
+        stream.set_write_timeout(Some(limits::WRITE_MAX))?;
+        Ok((stream.try_clone()?, stream))
+    };
+    let (door, stream) = match blocking() {
+        Ok(both) => both,
+        Err(error) => return debug!(%error, "an application's connection failed"),
+    };
+    let (tell, mut ended) = oneshot::channel();
+    let runtime = Handle::current();
+    let talk = {
+        let handler = handler.clone();
+        move || {
+            let why = converse(FrameStream::new(stream), connection, caller, &*handler, &runtime);
+            debug!(?caller, %why, "an application's connection ended");
+            let _ = tell.send(());
+        }
+    };
+    let name = format!("slot-{}", connection.0);
+    if let Err(error) = std::thread::Builder::new().name(name).stack_size(STACK_BYTES).spawn(talk) {
+        return warn!(%error, "an application was turned away: the system starts no thread");
+    }
+    let stops = tokio::select! {
+        _ = &mut ended => false,
+        _ = shutdown.wait_for(|stop| *stop) => true,
+    };
+    if stops {
+        // The thread's read ends; a call under way is answered into nothing.
+        let _ = door.shutdown(std::net::Shutdown::Both);
+        let _ = tokio::time::timeout(limits::CLOSE_GRACE, ended).await;
+    }
+    handler.closed(connection);
+}
+
+fn converse(
+    mut frames: FrameStream,
+    connection: ConnectionId,
+    caller: Caller,
+    handler: &dyn Handler,
+    runtime: &Handle,
+) -> String {
+    loop {
+        let (id, request) = match frames.read::<Ask<Request>>(limits::FRAME_MAX_BYTES) {
+            Ok(Some((id, Ask::Request(request)))) => (id, request),
+            Ok(Some((id, Ask::Ping))) => match frames.write(&encode(id, Reply::Pong)) {
+                Ok(()) => continue,
+                Err(error) => return error.to_string(),
+            },
+            Ok(Some((_, Ask::Hello(_)))) => return "it said hello twice".into(),
+            Ok(None) => return "it closed the connection".into(),
+            Err(error) => return error.to_string(),
+        };
+        let response = if may_ask(caller, &request) {
+            answer(connection, caller, handler, runtime, request)
+        } else {
+            Response::Failed(Failure::new(
+                FailureKind::Forbidden,
+                "this connection's caller may not ask this",
+            ))
+        };
+        if let Err(error) = frames.write(&encode(id, Reply::Response(response))) {
+            return error.to_string();
+        }
+    }
+}
+
+fn answer(
+    connection: ConnectionId,
+    caller: Caller,
+    handler: &dyn Handler,
+    runtime: &Handle,
+    request: Request,
+) -> Response {
+    let answered = catch_unwind(AssertUnwindSafe(|| match handler.handle_now(caller, request) {
+        Ok(response) => response,
+        Err(request) => runtime.block_on(handler.handle(connection, caller, *request)),
+    }));
+    answered.unwrap_or_else(|_| {
+        error!(?caller, "a request's handler panicked");
+        Response::Failed(Failure::new(FailureKind::Internal, "a fault of this member: see its log"))
+    })
+}

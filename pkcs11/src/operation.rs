@@ -1,0 +1,400 @@
+//! Operations with a key: their data is gathered here and goes to a member whole, so that any member can do it, and a
+//! lost one is not noticed. Results wait here until the caller's buffer is large enough.
+
+use crate::blocks::{Cut, Stream, Way};
+use crate::hash::{Hasher, Parts, parts};
+use crate::link::Pace;
+use crate::object::Object;
+use crate::rv::{Result, Rv};
+use crate::slot::Slot;
+use cryptoki_sys::{
+    CKF_DECRYPT, CKF_ENCRYPT, CKF_SIGN, CKF_SIGN_RECOVER, CKF_VERIFY, CKF_VERIFY_RECOVER, CKM_AES_CBC,
+    CKR_DATA_LEN_RANGE, CKR_DEVICE_ERROR, CKR_KEY_FUNCTION_NOT_PERMITTED, CKR_KEY_TYPE_INCONSISTENT,
+    CKR_MECHANISM_INVALID, CKR_OPERATION_NOT_INITIALIZED, CKR_USER_NOT_LOGGED_IN,
+};
+use keyraft_engine::domain::{AttributeRecord, AttributeType as A, Mechanism, ObjectClass};
+use keyraft_engine::limits;
+use keyraft_engine::wire::{SecretBytes, SlotAnswer, SlotRequest, UseKind};
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// What is done with the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Sign,
+    SignRecover,
+    Verify,
+    VerifyRecover,
+    Encrypt,
+    Decrypt,
+}
+
+impl Kind {
+    /// The usage that the key must have.
+    fn usage(self) -> A {
+        match self {
+            Self::Sign => A::SIGN,
+            Self::SignRecover => A::SIGN_RECOVER,
+            Self::Verify => A::VERIFY,
+            Self::VerifyRecover => A::VERIFY_RECOVER,
+            Self::Encrypt => A::ENCRYPT,
+            Self::Decrypt => A::DECRYPT,
+        }
+    }
+
+    /// The flag that the mechanism must have.
+    fn flag(self) -> u64 {
+        match self {
+            Self::Sign => CKF_SIGN,
+            Self::SignRecover => CKF_SIGN_RECOVER,
+            Self::Verify => CKF_VERIFY,
+            Self::VerifyRecover => CKF_VERIFY_RECOVER,
+            Self::Encrypt => CKF_ENCRYPT,
+            Self::Decrypt => CKF_DECRYPT,
+        }
+    }
+
+    /// The class of key, besides secret ones, that can do it.
+    fn class(self) -> ObjectClass {
+        match self {
+            Self::Sign | Self::SignRecover | Self::Decrypt => ObjectClass::PrivateKey,
+            Self::Verify | Self::VerifyRecover | Self::Encrypt => ObjectClass::PublicKey,
+        }
+    }
+}
+
+/// How a caller takes output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// A NULL buffer: tell the length.
+    Query,
+    /// A buffer of so many bytes.
+    Bytes(usize),
+}
+
+/// What a caller gets.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// The length that a buffer must have; the operation goes on.
+    Length(usize),
+    /// The same, and CKR_BUFFER_TOO_SMALL.
+    TooSmall(usize),
+    /// The output.
+    Bytes(Zeroizing<Vec<u8>>),
+}
+
+impl Output {
+    /// Hands output over if there is room, else its length.
+    pub fn fit(
+        bytes: Zeroizing<Vec<u8>>,
+        room: Room,
+    ) -> std::result::Result<Self, (Self, Zeroizing<Vec<u8>>)> {
+        match room {
+            Room::Query => Err((Self::Length(bytes.len()), bytes)),
+            Room::Bytes(space) if space < bytes.len() => Err((Self::TooSmall(bytes.len()), bytes)),
+            Room::Bytes(_) => Ok(Self::Bytes(bytes)),
+        }
+    }
+}
+
+/// What has been gathered of the data.
+enum Gathered {
+    /// Nothing yet.
+    Nothing,
+    /// All of it, up to [`limits::OPERATION_DATA_MAX_BYTES`].
+    Whole(Zeroizing<Vec<u8>>),
+    /// Its digest.
+    Digest(Parts, Box<Hasher>),
+    /// What a stream holds back.
+    Stream(Stream),
+}
+
+/// A result that waits for a buffer that it fits into.
+struct Waiting {
+    /// What it is the result of: the single call's data, or the end.
+    of: Option<Zeroizing<Vec<u8>>>,
+    bytes: Zeroizing<Vec<u8>>,
+}
+
+/// An operation with a key, from its Init to its end.
+pub(crate) struct KeyedOperation {
+    /// What it is.
+    pub kind: Kind,
+    /// The user has proved himself for this operation.
+    pub authenticated: bool,
+    key: Object,
+    record: Arc<AttributeRecord>,
+    mechanism: Mechanism,
+    gathered: Gathered,
+    waiting: Option<Waiting>,
+    /// The members know the mechanism as it is.
+    known: bool,
+    /// CKM_AES_CBC may be used with this key.
+    plain_cbc: bool,
+}
+
+impl KeyedOperation {
+    /// Begins an operation, as far as that can be judged here; members judge again.
+    pub fn begin(slot: &Slot, kind: Kind, key: Object, mechanism: Mechanism) -> Result<Self> {
+        let known = slot.known()?;
+        let info = known.mechanism(mechanism.number).ok_or(Rv(CKR_MECHANISM_INVALID))?;
+        if info.flags & kind.flag() == 0 {
+            return Err(Rv(CKR_MECHANISM_INVALID));
+        }
+        let remembered = match &key {
+            Object::Agreed(id) => slot.remembered(*id),
+            Object::Session(_) => None,
+        };
+        let record = match remembered.filter(|record| judge(kind, record, &mechanism).is_ok()) {
+            Some(record) => record,
+            None => {
+                let record = slot.record(&key).map_err(Rv::of_key)?;
+                judge(kind, &record, &mechanism)?;
+                record
+            }
+        };
+        let confined = record.attributes.contains_key(&A::ALLOWED_MECHANISMS);
+        let shared = known.info.mechanisms.iter().any(|info| info.number == mechanism.number);
+        Ok(Self {
+            kind,
+            authenticated: false,
+            key,
+            mechanism,
+            gathered: Gathered::Nothing,
+            waiting: None,
+            known: shared || confined,
+            plain_cbc: known.mechanism(CKM_AES_CBC).is_some() && !confined,
+            record,
+        })
+    }
+
+    /// True once a part was given.
+    fn is_parted(&self) -> bool {
+        !matches!(self.gathered, Gathered::Nothing)
+    }
+
+    fn way(&self) -> Way {
+        if self.kind == Kind::Decrypt { Way::Decrypt } else { Way::Encrypt }
+    }
+
+    /// Whether the data may be signed through its digest: not where the key names the mechanisms it allows.
+    fn parts(&self) -> Option<Parts> {
+        let confined = self.record.attributes.contains_key(&A::ALLOWED_MECHANISMS);
+        parts(self.mechanism.number).filter(|_| !confined)
+    }
+
+    fn check_user(&self) -> Result<()> {
+        if self.record.flag(A::ALWAYS_AUTHENTICATE) && !self.authenticated {
+            return Err(Rv(CKR_USER_NOT_LOGGED_IN));
+        }
+        Ok(())
+    }
+
+    /// The whole operation on one piece of data; the result waits if there is no room for it.
+    pub fn single(&mut self, slot: &Slot, data: &[u8], room: Room) -> Result<Output> {
+        if self.is_parted() {
+            return Err(Rv(CKR_OPERATION_NOT_INITIALIZED));
+        }
+        self.check_user()?;
+        let bytes = match self.waiting.take() {
+            Some(waiting) if waiting.of.as_ref().is_some_and(|of| of.as_slice() == data) => waiting.bytes,
+            _ => self.whole(slot, data, None)?,
+        };
+        Ok(self.hand_over(bytes, Some(data), room))
+    }
+
+    /// The whole verification of one piece of data.
+    pub fn verify(&mut self, slot: &Slot, data: &[u8], signature: &[u8]) -> Result<()> {
+        if self.is_parted() {
+            return Err(Rv(CKR_OPERATION_NOT_INITIALIZED));
+        }
+        self.check_user()?;
+        self.whole(slot, data, Some(signature)).map(|_| ())
+    }
+
+    fn hand_over(&mut self, bytes: Zeroizing<Vec<u8>>, of: Option<&[u8]>, room: Room) -> Output {
+        match Output::fit(bytes, room) {
+            Ok(output) => output,
+            Err((told, bytes)) => {
+                self.waiting = Some(Waiting { of: of.map(|of| Zeroizing::new(of.to_vec())), bytes });
+                told
+            }
+        }
+    }
+
+    /// Carries out the operation on all of its data.
+    fn whole(&self, slot: &Slot, data: &[u8], signature: Option<&[u8]>) -> Result<Zeroizing<Vec<u8>>> {
+        let long = data.len() > limits::OPERATION_DATA_MAX_BYTES;
+        if (long || !self.known)
+            && let Some(parts) = self.parts()
+        {
+            let mut hasher = parts.hash.begin();
+            hasher.update(data);
+            return self.through_digest(slot, parts, hasher, signature);
+        }
+        if long && let Some(mut stream) = Stream::new(&self.mechanism, self.way(), self.plain_cbc) {
+            let mut output = Zeroizing::new(Vec::with_capacity(data.len() + 16));
+            for part in data.chunks(limits::OPERATION_DATA_MAX_BYTES / 2) {
+                output.extend_from_slice(&self.push(slot, &mut stream, part)?);
+            }
+            output.extend_from_slice(&self.end(slot, &mut stream)?);
+            return Ok(output);
+        }
+        if long {
+            return Err(Rv(CKR_DATA_LEN_RANGE));
+        }
+        self.run(slot, &self.mechanism, data, signature)
+    }
+
+    fn through_digest(
+        &self,
+        slot: &Slot,
+        parts: Parts,
+        hasher: Hasher,
+        signature: Option<&[u8]>,
+    ) -> Result<Zeroizing<Vec<u8>>> {
+        let input = parts.input(&hasher.finish());
+        let mechanism = Mechanism { number: parts.raw, parameters: self.mechanism.parameters.clone() };
+        self.run(slot, &mechanism, &input, signature)
+    }
+
+    /// One call to a member.
+    fn run(
+        &self,
+        slot: &Slot,
+        mechanism: &Mechanism,
+        data: &[u8],
+        signature: Option<&[u8]>,
+    ) -> Result<Zeroizing<Vec<u8>>> {
+        let kind = match self.kind {
+            Kind::Sign => UseKind::Sign,
+            Kind::SignRecover => UseKind::SignRecover,
+            Kind::Verify => UseKind::Verify(signature.unwrap_or_default().to_vec()),
+            Kind::VerifyRecover => UseKind::VerifyRecover,
+            Kind::Encrypt => UseKind::Encrypt,
+            Kind::Decrypt => UseKind::Decrypt,
+        };
+        let answer = slot.ask_about(Pace::Quick, &[&self.key], |mut keys| SlotRequest::Use {
+            key: keys.remove(0),
+            kind: kind.clone(),
+            mechanism: mechanism.clone(),
+            data: SecretBytes(Zeroizing::new(data.to_vec())),
+        });
+        match answer.map_err(Rv::of_key)? {
+            SlotAnswer::Output(output) => Ok(output.0),
+            SlotAnswer::Done => Ok(Zeroizing::default()),
+            _ => Err(Rv(CKR_DEVICE_ERROR)),
+        }
+    }
+
+    /// Bytes that an update with so many more gives.
+    pub fn update_length(&self, more: usize) -> usize {
+        match &self.gathered {
+            Gathered::Stream(stream) => stream.update_length(more),
+            Gathered::Nothing if matches!(self.kind, Kind::Encrypt | Kind::Decrypt) => {
+                Stream::new(&self.mechanism, self.way(), self.plain_cbc)
+                    .map_or(0, |stream| stream.update_length(more))
+            }
+            _ => 0,
+        }
+    }
+
+    /// Takes a part. Encryption and decryption may give output, of [`KeyedOperation::update_length`] bytes.
+    pub fn update(&mut self, slot: &Slot, part: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
+        self.check_user()?;
+        if !self.is_parted() {
+            self.gathered = match (self.kind, self.parts()) {
+                (Kind::Sign | Kind::Verify, Some(parts)) => {
+                    Gathered::Digest(parts, Box::new(parts.hash.begin()))
+                }
+                (Kind::Encrypt | Kind::Decrypt, _) => {
+                    Stream::new(&self.mechanism, self.way(), self.plain_cbc)
+                        .map_or_else(|| Gathered::Whole(Zeroizing::default()), Gathered::Stream)
+                }
+                _ => Gathered::Whole(Zeroizing::default()),
+            };
+        }
+        let mut gathered = std::mem::replace(&mut self.gathered, Gathered::Nothing);
+        let output = match &mut gathered {
+            Gathered::Digest(_, hasher) => {
+                hasher.update(part);
+                Ok(Zeroizing::default())
+            }
+            Gathered::Stream(stream) => self.push(slot, stream, part),
+            Gathered::Whole(data) if data.len() + part.len() <= limits::OPERATION_DATA_MAX_BYTES => {
+                data.extend_from_slice(part);
+                Ok(Zeroizing::default())
+            }
+            Gathered::Whole(_) | Gathered::Nothing => Err(Rv(CKR_DATA_LEN_RANGE)),
+        };
+        self.gathered = gathered;
+        output
+    }
+
+    /// The end of a multi-part operation; the result waits if there is no room for it.
+    pub fn finish(&mut self, slot: &Slot, room: Room) -> Result<Output> {
+        self.check_user()?;
+        let bytes = match self.waiting.take() {
+            Some(waiting) if waiting.of.is_none() => waiting.bytes,
+            _ => self.last(slot, None)?,
+        };
+        Ok(self.hand_over(bytes, None, room))
+    }
+
+    /// The end of a multi-part verification.
+    pub fn finish_verify(&mut self, slot: &Slot, signature: &[u8]) -> Result<()> {
+        self.check_user()?;
+        self.last(slot, Some(signature)).map(|_| ())
+    }
+
+    fn last(&mut self, slot: &Slot, signature: Option<&[u8]>) -> Result<Zeroizing<Vec<u8>>> {
+        match std::mem::replace(&mut self.gathered, Gathered::Whole(Zeroizing::default())) {
+            Gathered::Nothing => self.whole(slot, &[], signature),
+            Gathered::Whole(data) => self.whole(slot, &data, signature),
+            Gathered::Digest(parts, hasher) => self.through_digest(slot, parts, *hasher, signature),
+            Gathered::Stream(mut stream) => self.end(slot, &mut stream),
+        }
+    }
+
+    fn push(&self, slot: &Slot, stream: &mut Stream, part: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
+        let mut output = Zeroizing::new(Vec::new());
+        for piece in part.chunks(limits::OPERATION_DATA_MAX_BYTES / 2) {
+            if let Some(cut) = stream.update(piece) {
+                output.extend_from_slice(&self.run_cut(slot, stream, &cut)?);
+            }
+        }
+        Ok(output)
+    }
+
+    fn end(&self, slot: &Slot, stream: &mut Stream) -> Result<Zeroizing<Vec<u8>>> {
+        match stream.finish() {
+            Some(cut) => self.run_cut(slot, stream, &cut),
+            None => Ok(Zeroizing::default()),
+        }
+    }
+
+    fn run_cut(&self, slot: &Slot, stream: &mut Stream, cut: &Cut) -> Result<Zeroizing<Vec<u8>>> {
+        let output = self.run(slot, &cut.mechanism, &cut.data, None)?;
+        stream.advance(&cut.data, &output);
+        Ok(output)
+    }
+}
+
+/// Whether a key may be used so, as its record says.
+fn judge(kind: Kind, record: &AttributeRecord, mechanism: &Mechanism) -> Result<()> {
+    let class = record.class;
+    if class != ObjectClass::SecretKey && class != kind.class() {
+        return Err(Rv(CKR_KEY_TYPE_INCONSISTENT));
+    }
+    let wanted = crate::mechanism::key_type(mechanism.number);
+    let has = record.attributes.get(&A::KEY_TYPE);
+    if let (Some(wanted), Some(keyraft_engine::domain::AttributeValue::Number(has))) = (wanted, has)
+        && wanted != *has
+    {
+        return Err(Rv(CKR_KEY_TYPE_INCONSISTENT));
+    }
+    if !record.flag(kind.usage()) {
+        return Err(Rv(CKR_KEY_FUNCTION_NOT_PERMITTED));
+    }
+    Ok(())
+}

@@ -1,0 +1,303 @@
+//! One group as one slot: who this application is to it, its login, its session objects.
+
+use crate::config::GroupConfig;
+use crate::link::{Link, Lost, Pace};
+use crate::mechanism;
+use crate::object::{Object, Objects};
+use crate::rv::{Result, Rv};
+use cryptoki_sys::{
+    CKR_DEVICE_ERROR, CKR_GENERAL_ERROR, CKR_KEY_HANDLE_INVALID, CKR_RANDOM_NO_RNG,
+    CKR_USER_ALREADY_LOGGED_IN, CKR_USER_ANOTHER_ALREADY_LOGGED_IN, CKR_USER_NOT_LOGGED_IN,
+};
+use keyraft_engine::clock::Clock;
+use keyraft_engine::domain::{AttributeRecord, ClientId, LogIndex, MechanismInfo, ObjectId, RequestId};
+use keyraft_engine::limits;
+use keyraft_engine::wire::{
+    Change, ClientName, FailureKind, KeyRef, Role, SecretBytes, SlotAnswer, SlotCall, SlotInfo, SlotRequest,
+    Ticket,
+};
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Records of keys in use that are kept, so that an Init asks nobody.
+const RECORDS_MAX: usize = 1024;
+
+/// One group as one slot.
+pub(crate) struct Slot {
+    /// CK_SLOT_ID
+    pub id: u64,
+    /// The application's session objects.
+    pub objects: Objects,
+    link: Link,
+    seen: AtomicU64,
+    state: Mutex<State>,
+    records: Mutex<HashMap<ObjectId, Arc<AttributeRecord>>>,
+}
+
+#[derive(Default)]
+struct State {
+    info: Option<Arc<Known>>,
+    client: Option<ClientId>,
+    ticket: Option<Ticket>,
+    last: u64,
+    /// Changes under way.
+    open: BTreeSet<u64>,
+}
+
+/// What was learned of the group.
+pub(crate) struct Known {
+    /// As a member said it.
+    pub info: SlotInfo,
+    /// What the slot offers, by number.
+    pub mechanisms: Vec<MechanismInfo>,
+}
+
+impl Known {
+    /// One mechanism of the slot.
+    pub fn mechanism(&self, number: u64) -> Option<&MechanismInfo> {
+        self.mechanisms.binary_search_by_key(&number, |info| info.number).ok().map(|at| &self.mechanisms[at])
+    }
+}
+
+impl Slot {
+    pub fn new(config: &GroupConfig) -> Self {
+        Self {
+            id: config.slot,
+            objects: Objects::default(),
+            link: Link::new(config),
+            seen: AtomicU64::new(0),
+            state: Mutex::default(),
+            records: Mutex::default(),
+        }
+    }
+
+    fn call(&self, ask: SlotRequest, pace: Pace) -> std::result::Result<SlotAnswer, Lost> {
+        let call = SlotCall {
+            who: ClientName::default(),
+            ticket: self.state.lock().ticket.clone(),
+            seen: LogIndex(self.seen.load(Ordering::Relaxed)),
+            ask,
+        };
+        let reply = self.link.call(call, pace)?;
+        self.seen.fetch_max(reply.index.0, Ordering::Relaxed);
+        Ok(reply.answer)
+    }
+
+    /// Asks the group. A login that the group no longer honours ends here too.
+    pub fn ask(&self, ask: SlotRequest, pace: Pace) -> Result<SlotAnswer> {
+        self.renew();
+        let answer = self.call(ask, pace).map_err(Rv::from);
+        if answer.as_ref().err() == Some(&Rv(CKR_USER_NOT_LOGGED_IN)) {
+            self.forget_login();
+        }
+        answer
+    }
+
+    /// Asks about keys. Session keys go by name first, and whole if the member does not know them.
+    pub fn ask_about(
+        &self,
+        pace: Pace,
+        keys: &[&Object],
+        ask: impl Fn(Vec<KeyRef>) -> SlotRequest,
+    ) -> Result<SlotAnswer> {
+        let named = |whole| keys.iter().map(|key| key.key_ref(whole)).collect::<Option<Vec<_>>>();
+        let missing = Rv(CKR_KEY_HANDLE_INVALID);
+        match self.ask(ask(named(false).ok_or(missing)?), pace)? {
+            SlotAnswer::SendSealed(_) => self.ask(ask(named(true).ok_or(missing)?), pace),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Asks for a change, once whatever happens on the way.
+    pub fn change(&self, ask: impl Fn(Change) -> SlotRequest) -> Result<SlotAnswer> {
+        self.renew();
+        let change = self.open_change()?;
+        let answer = match self.call(ask(change), Pace::Slow) {
+            // The group has forgotten this application, and nothing was done: it begins anew.
+            Err(Lost::Failed(failure)) if failure.kind == FailureKind::Expired => {
+                self.close_change(change);
+                self.state.lock().client = None;
+                let change = self.open_change()?;
+                let answer = self.call(ask(change), Pace::Slow);
+                self.close_change(change);
+                answer
+            }
+            answer => {
+                self.close_change(change);
+                answer
+            }
+        };
+        answer.map_err(Rv::from)
+    }
+
+    /// The same about keys.
+    pub fn change_about(
+        &self,
+        keys: &[&Object],
+        ask: impl Fn(Change, Vec<KeyRef>) -> SlotRequest,
+    ) -> Result<SlotAnswer> {
+        let named = |whole| keys.iter().map(|key| key.key_ref(whole)).collect::<Option<Vec<_>>>();
+        let missing = Rv(CKR_KEY_HANDLE_INVALID);
+        let names = named(false).ok_or(missing)?;
+        match self.change(|change| ask(change, names.clone()))? {
+            SlotAnswer::SendSealed(_) => {
+                let names = named(true).ok_or(missing)?;
+                self.change(|change| ask(change, names.clone()))
+            }
+            answer => Ok(answer),
+        }
+    }
+
+    /// What is known of the group; asked once.
+    pub fn known(&self) -> Result<Arc<Known>> {
+        if let Some(known) = self.state.lock().info.clone() {
+            return Ok(known);
+        }
+        self.learn()
+    }
+
+    /// Asks anew what the group is (the PINs' states change).
+    pub fn learn(&self) -> Result<Arc<Known>> {
+        match self.call(SlotRequest::Info, Pace::Quick).map_err(Rv::from)? {
+            SlotAnswer::Info(info) => {
+                let mechanisms = mechanism::offered(&info.mechanisms);
+                let known = Arc::new(Known { info: *info, mechanisms });
+                self.state.lock().info = Some(known.clone());
+                Ok(known)
+            }
+            _ => Err(Rv(CKR_DEVICE_ERROR)),
+        }
+    }
+
+    /// This application's identity towards the group.
+    fn client(&self) -> Result<ClientId> {
+        if let Some(client) = self.state.lock().client {
+            return Ok(client);
+        }
+        let born = self.learn()?.info.applied;
+        let mut nonce = [0; 8];
+        getrandom::fill(&mut nonce).map_err(|_| Rv(CKR_RANDOM_NO_RNG))?;
+        let client = ClientId { born, nonce: u64::from_ne_bytes(nonce) };
+        Ok(*self.state.lock().client.get_or_insert(client))
+    }
+
+    fn open_change(&self) -> Result<Change> {
+        let client = self.client()?;
+        let mut state = self.state.lock();
+        state.last += 1;
+        let sequence = state.last;
+        state.open.insert(sequence);
+        let watermark = state.open.first().copied().unwrap_or(sequence);
+        Ok(Change { request: RequestId { client, sequence }, watermark })
+    }
+
+    fn close_change(&self, change: Change) {
+        self.state.lock().open.remove(&change.request.sequence);
+    }
+
+    /// Who is logged in.
+    pub fn role(&self) -> Option<Role> {
+        self.state.lock().ticket.as_ref().map(|ticket| ticket.role)
+    }
+
+    /// C_Login.
+    pub fn login(&self, role: Role, pin: &[u8]) -> Result<()> {
+        match self.role() {
+            Some(now) if now == role => return Err(Rv(CKR_USER_ALREADY_LOGGED_IN)),
+            Some(_) => return Err(Rv(CKR_USER_ANOTHER_ALREADY_LOGGED_IN)),
+            None => {}
+        }
+        let ticket = self.prove(role, pin)?;
+        self.state.lock().ticket = Some(ticket);
+        Ok(())
+    }
+
+    /// Proves a PIN without changing who is logged in.
+    pub fn prove(&self, role: Role, pin: &[u8]) -> Result<Ticket> {
+        let answer = self.change(|change| SlotRequest::Login {
+            role,
+            pin: SecretBytes(pin.to_vec().into()),
+            attempt: change.request,
+        })?;
+        match answer {
+            SlotAnswer::Ticket(ticket) => Ok(ticket),
+            _ => Err(Rv(CKR_GENERAL_ERROR)),
+        }
+    }
+
+    /// C_Logout. Private session objects end.
+    pub fn logout(&self) -> Result<()> {
+        if self.role().is_none() {
+            return Err(Rv(CKR_USER_NOT_LOGGED_IN));
+        }
+        self.forget_login();
+        Ok(())
+    }
+
+    /// Ends the login, if there is one.
+    pub fn forget_login(&self) {
+        self.state.lock().ticket = None;
+        self.records.lock().clear();
+        self.objects.end_login();
+    }
+
+    /// Goes on under another ticket: the PIN was changed.
+    pub fn go_on(&self, ticket: Ticket) {
+        self.state.lock().ticket = Some(ticket);
+    }
+
+    /// Takes a new ticket before the old one ends. A failure is no harm: the old one is good for half its life yet.
+    fn renew(&self) {
+        let now = Clock.unix().0;
+        let half = u64::try_from(limits::TICKET_LIFE.as_millis() / 2).unwrap_or(0);
+        let due = self
+            .state
+            .lock()
+            .ticket
+            .as_ref()
+            .is_some_and(|ticket| ticket.expires.0.saturating_sub(now) < half);
+        if due && let Ok(SlotAnswer::Ticket(ticket)) = self.call(SlotRequest::Renew, Pace::Quick) {
+            self.state.lock().ticket = Some(ticket);
+        }
+    }
+
+    /// An agreed object's record, asked anew.
+    pub fn read(&self, object: ObjectId) -> Result<Arc<AttributeRecord>> {
+        match self.ask(SlotRequest::Read(object), Pace::Quick) {
+            Ok(SlotAnswer::Record(record)) => {
+                let record = Arc::new(*record);
+                let mut records = self.records.lock();
+                if records.len() >= RECORDS_MAX {
+                    records.clear();
+                }
+                records.insert(object, record.clone());
+                Ok(record)
+            }
+            Ok(_) => Err(Rv(CKR_DEVICE_ERROR)),
+            Err(rv) => {
+                self.records.lock().remove(&object);
+                Err(rv)
+            }
+        }
+    }
+
+    /// A record that was read before, which may have changed since; members check again at the use.
+    pub fn remembered(&self, object: ObjectId) -> Option<Arc<AttributeRecord>> {
+        self.records.lock().get(&object).cloned()
+    }
+
+    /// Forgets what was read of an object.
+    pub fn forget(&self, object: ObjectId) {
+        self.records.lock().remove(&object);
+    }
+
+    /// The record behind a handle, as it is now.
+    pub fn record(&self, object: &Object) -> Result<Arc<AttributeRecord>> {
+        match object {
+            Object::Agreed(id) => self.read(*id),
+            Object::Session(object) => Ok(object.body().record),
+        }
+    }
+}
