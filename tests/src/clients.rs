@@ -98,8 +98,10 @@ pub async fn group(kind: TokenKind) -> Group {
     let group = Group::form(&[kind; 3]).await;
     write_private(&group.path("user-pin"), PIN);
     group.json(0, &["option", "set", "allow_inmemory_import", "true"]).await;
-    let pins = [group.path("user-pin").display().to_string(), group.path("so-pin").display().to_string()];
-    group.json(0, &["pin", "set", "--so-pin-file", &pins[1], "--pin-file", &pins[0]]).await;
+    for (role, file) in [("so", "so-pin"), ("user", "user-pin")] {
+        let file = group.path(file).display().to_string();
+        group.json(0, &["pin", "set", "--role", role, "--pin-file", &file]).await;
+    }
     group
 }
 
