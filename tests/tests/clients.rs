@@ -1,5 +1,7 @@
 //! Programs that people have, unchanged, over the module of a group: see tests/src/clients.rs for how they are judged.
 
+#[path = "clients/corners.rs"]
+mod corners;
 #[path = "clients/faults.rs"]
 mod faults;
 #[path = "clients/gnutls.rs"]

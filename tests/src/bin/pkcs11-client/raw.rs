@@ -1,7 +1,7 @@
 //! The module's own functions, with the numbers that they return. The only file of this program with `unsafe`.
 
 use cryptoki_sys::*;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::ptr::{NonNull, null_mut};
 
 /// A CKR_ number that is not CKR_OK, and the function that returned it.
@@ -16,11 +16,39 @@ pub struct Refused {
 /// What a call yields.
 pub type Answer<T> = Result<T, Refused>;
 
+/// How programs call C_Initialize.
+#[derive(Clone, Copy, Debug)]
+pub enum Begin {
+    /// No arguments: pkcs11-tool, OpenSSH, python-pkcs11.
+    Null,
+    /// CKF_OS_LOCKING_OK: Java, the OpenSSL engine, the cryptoki crate.
+    Locking,
+    /// The same, and no threads may be made: GnuTLS, NSS.
+    LockingWithoutThreads,
+    /// Three of the four mutex functions.
+    ThreeMutexFunctions,
+    /// A pReserved, which points nowhere.
+    Reserved,
+}
+
+/// A pointer that must not be followed.
+fn nowhere() -> *mut c_void {
+    std::ptr::without_provenance_mut(1)
+}
+
+unsafe extern "C" fn no_mutex(_: *mut c_void) -> CK_RV {
+    CKR_OK
+}
+
+unsafe extern "C" fn no_new_mutex(_: *mut *mut c_void) -> CK_RV {
+    CKR_OK
+}
+
 /// A loaded module.
 pub struct Module {
     functions: NonNull<CK_FUNCTION_LIST>,
     // Unloaded never: the functions are used to the end of the process.
-    _library: std::mem::ManuallyDrop<libloading::Library>,
+    library: std::mem::ManuallyDrop<libloading::Library>,
 }
 
 // SAFETY: a module's functions may be called by any thread once it is initialised with CKF_OS_LOCKING_OK, as
@@ -90,18 +118,201 @@ impl Module {
             get(&raw mut list)
         };
         let functions = NonNull::new(list).filter(|_| code == CKR_OK).ok_or("no list of functions")?;
-        Ok(Self { functions, _library: std::mem::ManuallyDrop::new(library) })
+        Ok(Self { functions, library: std::mem::ManuallyDrop::new(library) })
     }
 
     /// C_Initialize with CKF_OS_LOCKING_OK.
     pub fn initialize(&self) -> Answer<()> {
-        let mut arguments = CK_C_INITIALIZE_ARGS { flags: CKF_OS_LOCKING_OK, ..Default::default() };
+        self.initialize_as(Begin::Locking)
+    }
+
+    /// C_Initialize.
+    pub fn initialize_as(&self, how: Begin) -> Answer<()> {
+        let mut arguments = CK_C_INITIALIZE_ARGS::default();
+        match how {
+            Begin::Null => return call!(self, C_Initialize(null_mut())),
+            Begin::Locking => arguments.flags = CKF_OS_LOCKING_OK,
+            Begin::LockingWithoutThreads => {
+                arguments.flags = CKF_OS_LOCKING_OK | CKF_LIBRARY_CANT_CREATE_OS_THREADS;
+            }
+            Begin::ThreeMutexFunctions => {
+                arguments.flags = CKF_OS_LOCKING_OK;
+                arguments.CreateMutex = Some(no_new_mutex);
+                arguments.DestroyMutex = Some(no_mutex);
+                arguments.LockMutex = Some(no_mutex);
+            }
+            Begin::Reserved => {
+                arguments.flags = CKF_OS_LOCKING_OK;
+                arguments.pReserved = nowhere();
+            }
+        }
         call!(self, C_Initialize((&raw mut arguments).cast()))
     }
 
     /// C_Finalize.
     pub fn finalize(&self) -> Answer<()> {
         call!(self, C_Finalize(null_mut()))
+    }
+
+    /// C_Finalize with an argument, which points nowhere.
+    pub fn finalize_nowhere(&self) -> Answer<()> {
+        call!(self, C_Finalize(nowhere()))
+    }
+
+    /// C_GetInfo into nothing.
+    pub fn info_into_nothing(&self) -> Answer<()> {
+        call!(self, C_GetInfo(null_mut()))
+    }
+
+    /// C_GetInterface; gives the address of the functions.
+    pub fn interface(
+        &self,
+        name: Option<&CStr>,
+        version: Option<(u8, u8)>,
+        flags: CK_FLAGS,
+    ) -> Answer<usize> {
+        type Get = unsafe extern "C" fn(
+            *mut CK_UTF8CHAR,
+            *mut CK_VERSION,
+            *mut *mut CK_INTERFACE,
+            CK_FLAGS,
+        ) -> CK_RV;
+        const BY: &str = "C_GetInterface";
+        let missing = Refused { code: CKR_FUNCTION_NOT_SUPPORTED, by: BY };
+        let mut version = version.map(|(major, minor)| CK_VERSION { major, minor });
+        let version = version.as_mut().map_or(null_mut(), std::ptr::from_mut);
+        let name = name.map_or(null_mut(), |name| name.as_ptr().cast_mut().cast());
+        let mut interface: *mut CK_INTERFACE = null_mut();
+        // SAFETY: PKCS#11 3.0 gives the function this type; name and version live to the end of this call.
+        let code = unsafe {
+            let get: libloading::Symbol<'_, Get> =
+                self.library.get(b"C_GetInterface\0").map_err(|_| missing)?;
+            get(name, version, &raw mut interface, flags)
+        };
+        if code != CKR_OK {
+            return Err(Refused { code, by: BY });
+        }
+        // SAFETY: the module's own interface, which it never takes away.
+        let interface = NonNull::new(interface).map(|found| unsafe { found.as_ref() }.pFunctionList.addr());
+        interface.ok_or(missing)
+    }
+
+    /// C_GetSlotList with room for so many; gives the count.
+    pub fn slots_into(&self, room: usize) -> (CK_RV, CK_ULONG) {
+        let (mut slots, mut count) = (vec![0; room.max(1)], room as CK_ULONG);
+        let code = call!(self, C_GetSlotList(CK_TRUE, slots.as_mut_ptr(), &raw mut count));
+        (code.err().map_or(CKR_OK, |refused| refused.code), count)
+    }
+
+    /// C_OpenSession with these flags.
+    pub fn open_with(&self, slot: CK_SLOT_ID, flags: CK_FLAGS) -> Answer<CK_SESSION_HANDLE> {
+        let mut session = 0;
+        call!(self, C_OpenSession(slot, flags, null_mut(), None, &raw mut session))?;
+        Ok(session)
+    }
+
+    /// C_GenerateKey: AES-256, with a length and nothing else.
+    pub fn bare_aes(&self, session: CK_SESSION_HANDLE) -> Answer<CK_OBJECT_HANDLE> {
+        let bytes: CK_ULONG = 32;
+        let mut template = [attribute(CKA_VALUE_LEN, &bytes, size_of::<CK_ULONG>())];
+        let (mut mechanism, mut key) = (plain(CKM_AES_KEY_GEN), 0);
+        call!(self, C_GenerateKey(session, &raw mut mechanism, template.as_mut_ptr(), 1, &raw mut key))?;
+        Ok(key)
+    }
+
+    /// C_SignInit: CKM_ECDSA.
+    pub fn sign_init(&self, session: CK_SESSION_HANDLE, key: CK_OBJECT_HANDLE) -> Answer<()> {
+        let mut mechanism = plain(CKM_ECDSA);
+        call!(self, C_SignInit(session, &raw mut mechanism, key))
+    }
+
+    /// C_Sign of 32 bytes into a buffer, or into none; gives the length too.
+    pub fn sign_into(&self, session: CK_SESSION_HANDLE, buffer: Option<&mut [u8]>) -> (CK_RV, CK_ULONG) {
+        let mut data = [7_u8; 32];
+        let (place, mut length) = buffer.map_or((null_mut(), 0), |buffer| (buffer.as_mut_ptr(), len(buffer)));
+        let code = call!(self, C_Sign(session, data.as_mut_ptr(), 32, place, &raw mut length));
+        (code.err().map_or(CKR_OK, |refused| refused.code), length)
+    }
+
+    /// C_EncryptInit: AES-CBC-PAD.
+    pub fn encrypt_init(&self, session: CK_SESSION_HANDLE, key: CK_OBJECT_HANDLE) -> Answer<()> {
+        let mut iv = [3_u8; 16];
+        let mut mechanism = CK_MECHANISM {
+            mechanism: CKM_AES_CBC_PAD,
+            pParameter: iv.as_mut_ptr().cast(),
+            ulParameterLen: 16,
+        };
+        call!(self, C_EncryptInit(session, &raw mut mechanism, key))
+    }
+
+    /// C_Encrypt of 20 bytes, or C_EncryptUpdate of them, into a buffer, or into none; gives the length too.
+    pub fn encrypt_into(
+        &self,
+        session: CK_SESSION_HANDLE,
+        part: bool,
+        buffer: Option<&mut [u8]>,
+    ) -> (CK_RV, CK_ULONG) {
+        let mut data = [9_u8; 20];
+        let (place, mut length) = buffer.map_or((null_mut(), 0), |buffer| (buffer.as_mut_ptr(), len(buffer)));
+        let code = if part {
+            call!(self, C_EncryptUpdate(session, data.as_mut_ptr(), 20, place, &raw mut length))
+        } else {
+            call!(self, C_Encrypt(session, data.as_mut_ptr(), 20, place, &raw mut length))
+        };
+        (code.err().map_or(CKR_OK, |refused| refused.code), length)
+    }
+
+    /// C_DigestInit: SHA-256.
+    pub fn digest_init(&self, session: CK_SESSION_HANDLE) -> Answer<()> {
+        let mut mechanism = plain(CKM_SHA256);
+        call!(self, C_DigestInit(session, &raw mut mechanism))
+    }
+
+    /// C_Digest of 20 bytes into a buffer, or into none; gives the length too.
+    pub fn digest_into(&self, session: CK_SESSION_HANDLE, buffer: Option<&mut [u8]>) -> (CK_RV, CK_ULONG) {
+        let mut data = [9_u8; 20];
+        let (place, mut length) = buffer.map_or((null_mut(), 0), |buffer| (buffer.as_mut_ptr(), len(buffer)));
+        let code = call!(self, C_Digest(session, data.as_mut_ptr(), 20, place, &raw mut length));
+        (code.err().map_or(CKR_OK, |refused| refused.code), length)
+    }
+
+    /// C_GetAttributeValue, each attribute with room for so many bytes; gives the lengths and what was written.
+    pub fn attributes(
+        &self,
+        session: CK_SESSION_HANDLE,
+        object: CK_OBJECT_HANDLE,
+        wanted: &[(CK_ATTRIBUTE_TYPE, usize)],
+    ) -> (CK_RV, Vec<(CK_ULONG, Vec<u8>)>) {
+        let mut rooms: Vec<Vec<u8>> = wanted.iter().map(|(_, room)| vec![0xee; *room]).collect();
+        let mut template: Vec<CK_ATTRIBUTE> = wanted
+            .iter()
+            .zip(&mut rooms)
+            .map(|((kind, _), room)| CK_ATTRIBUTE {
+                type_: *kind,
+                pValue: room.as_mut_ptr().cast(),
+                ulValueLen: len(room),
+            })
+            .collect();
+        let count = template.len() as CK_ULONG;
+        let code = call!(self, C_GetAttributeValue(session, object, template.as_mut_ptr(), count));
+        let lengths = template.iter().map(|attribute| attribute.ulValueLen);
+        (code.err().map_or(CKR_OK, |refused| refused.code), lengths.zip(rooms).collect())
+    }
+
+    /// C_GetFunctionStatus.
+    pub fn function_status(&self, session: CK_SESSION_HANDLE) -> Answer<()> {
+        call!(self, C_GetFunctionStatus(session))
+    }
+
+    /// C_CancelFunction.
+    pub fn cancel_function(&self, session: CK_SESSION_HANDLE) -> Answer<()> {
+        call!(self, C_CancelFunction(session))
+    }
+
+    /// C_SeedRandom.
+    pub fn seed(&self, session: CK_SESSION_HANDLE) -> Answer<()> {
+        let mut seed = [1_u8; 8];
+        call!(self, C_SeedRandom(session, seed.as_mut_ptr(), 8))
     }
 
     /// The slots with a token, by C_GetSlotList.
@@ -123,10 +334,7 @@ impl Module {
 
     /// C_OpenSession.
     pub fn open(&self, slot: CK_SLOT_ID, writes: bool) -> Answer<CK_SESSION_HANDLE> {
-        let flags = CKF_SERIAL_SESSION | if writes { CKF_RW_SESSION } else { 0 };
-        let mut session = 0;
-        call!(self, C_OpenSession(slot, flags, null_mut(), None, &raw mut session))?;
-        Ok(session)
+        self.open_with(slot, CKF_SERIAL_SESSION | if writes { CKF_RW_SESSION } else { 0 })
     }
 
     /// C_CloseSession.

@@ -25,7 +25,8 @@ pub fn talk(module: &str, label: &str, pin: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn slot_of(module: &Module, label: &str) -> Answer<Option<CK_SLOT_ID>> {
+/// The slot whose token has this label.
+pub fn slot_of(module: &Module, label: &str) -> Answer<Option<CK_SLOT_ID>> {
     for slot in module.slots()? {
         if String::from_utf8_lossy(&module.token(slot)?.label).trim_end() == label {
             return Ok(Some(slot));
