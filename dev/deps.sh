@@ -35,10 +35,13 @@ for group in "${@:-build}"; do
             need libnss3-tools certutil
             need openjdk-17-jdk-headless javac
             need python3-venv '/usr/lib/python3*/ensurepip/__init__.py'
-            need p11-kit p11-kit
             python=yes
             ;;
-        bench) need etcd-server etcd ;;
+        bench)
+            need etcd-server etcd
+            need softhsm2 softhsm2-util
+            need p11-kit p11-kit
+            ;;
         *) echo "unknown group of packages: $group" >&2; exit 2 ;;
     esac
 done
