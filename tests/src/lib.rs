@@ -1,6 +1,7 @@
 //! Whole members and whole groups under test: real `keyraft serve` processes on 127.0.0.1, each with a token, a
 //! folder and a socket of its own. Everything ends with the [`Group`] that started it.
 
+pub mod clients;
 pub mod group;
 pub mod keys;
 pub mod outside;

@@ -136,6 +136,8 @@ const UNSAFE: &[&str] = &[
     "engine/src/token/ffi.rs",
     // The ioctl that cuts a file system's power.
     "storage/tests/support/power.rs",
+    // The module's functions as C applications call them, and fork.
+    "tests/src/bin/pkcs11-client/raw.rs",
 ];
 
 #[test]
