@@ -89,7 +89,7 @@ impl Core {
     /// The road of every new object. A stale SMK generation makes it be originated once more.
     async fn put(&self, context: RequestContext, source: Source<'_>) -> Result<Answer, Failure> {
         for _ in 0..limits::STALE_GENERATION_TRIES {
-            if let Some(state) = self.agreed.read(|s| s.request(context.id)) {
+            if let Some(state) = self.repeated(&context)? {
                 return self.created(self.wait_settled(context.id, state).await?);
             }
             let excluded = self.excluded(source.carried())?;
