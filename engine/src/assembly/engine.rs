@@ -24,14 +24,15 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tracing::{debug, info};
 
-/// A member running in this process.
+/// A member running in this process. Dropped, it is gone as if its process had been killed; [`Engine::stop`] ends it in
+/// order.
 pub struct Engine {
     service: Service,
     stop: watch::Sender<bool>,
-    tasks: Vec<JoinHandle<()>>,
+    tasks: JoinSet<()>,
 }
 
 /// Where members were when this one joined.
@@ -91,9 +92,23 @@ impl Engine {
         log: L,
         store: Arc<dyn Store>,
     ) -> Result<Self, StartError> {
-        let clock = Clock;
         let identity = home::load(&config.folder)?;
         let token = open_token(config.token.clone()).await?;
+        let started = Self::start_on(config, identity, token.clone(), log, store).await;
+        if started.is_err() {
+            token.close().await;
+        }
+        started
+    }
+
+    async fn start_on<L: RaftLogStorage<TypeConfig>>(
+        config: MemberConfig,
+        identity: Identity,
+        token: Token,
+        log: L,
+        store: Arc<dyn Store>,
+    ) -> Result<Self, StartError> {
+        let clock = Clock;
         token.bind(identity.group);
         let keys = Arc::new(unlock(&token, &identity).await?);
         let listener = TcpListener::bind(config.listen)
@@ -138,19 +153,14 @@ impl Engine {
         let service = Service(core.clone());
         let handler = Arc::new(service.clone());
         let own_card = own_card(&config, &identity, &core.token).await?;
-        let tasks = vec![
-            tokio::spawn(transport::serve_tcp(listener, tls, hello, handler.clone(), stopped.clone())),
-            tokio::spawn(transport::serve_unix(
-                socket,
-                handler,
-                config.socket_users.clone(),
-                stopped.clone(),
-            )),
-            tokio::spawn(reconciler(&core).run(stopped.clone())),
-            tokio::spawn(watch_token(core.token.clone(), core.progress.clone(), stopped.clone())),
-            tokio::spawn(run_primary(core.clone(), stopped.clone())),
-            tokio::spawn(announce(core, own_card, stopped)),
-        ];
+        let users = config.socket_users.clone();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(transport::serve_tcp(listener, tls, hello, handler.clone(), stopped.clone()));
+        tasks.spawn(transport::serve_unix(socket, handler, users, stopped.clone()));
+        tasks.spawn(reconciler(&core).run(stopped.clone()));
+        tasks.spawn(watch_token(core.token.clone(), core.progress.clone(), stopped.clone()));
+        tasks.spawn(run_primary(core.clone(), stopped.clone()));
+        tasks.spawn(announce(core, own_card, stopped));
         info!(member = %identity.member, group = %identity.group, "the member is running");
         Ok(Self { service, stop, tasks })
     }
@@ -175,10 +185,10 @@ impl Engine {
     }
 
     /// Stops in order: no new requests, no more consensus, the token last. Answered writes are on disk anyway.
-    pub async fn stop(self) {
+    pub async fn stop(mut self) {
         self.stop.send_replace(true);
-        for task in self.tasks {
-            if let Err(error) = task.await {
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Err(error) = ended {
                 debug!(%error, "a task ended badly while stopping");
             }
         }

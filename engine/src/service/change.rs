@@ -1,7 +1,7 @@
 //! What all changes share: waiting until the group has settled a request, and deleting.
 
 use super::create::context;
-use super::{Core, consensus_failure};
+use super::{Core, consensus_failure, pause};
 use crate::domain::RequestId;
 use crate::limits;
 use crate::state::{Command, Outcome, Rejection, RequestContext, RequestState};
@@ -49,6 +49,7 @@ impl Core {
         }
         let request = context(deletion.request, deletion.watermark, &deletion.objects)?;
         let remove = Command::Remove { request, objects: deletion.objects };
+        pause::point("delete.checked").await;
         let state = match self.repeated(&request)? {
             Some(state) => state,
             None => match self.consensus.propose(remove).await.map_err(|e| consensus_failure(&e))?.1 {
@@ -57,7 +58,10 @@ impl Core {
                 other => return Err(unexpected(&other)),
             },
         };
-        match self.wait_settled(request.id, state).await? {
+        pause::point("delete.removed").await;
+        let state = self.wait_settled(request.id, state).await?;
+        pause::point("delete.settled").await;
+        match state {
             RequestState::Removed(_) => Ok(Answer::Done),
             RequestState::Rejected(rejection) => Err(rejection_failure(&rejection)),
             _ => Err(Failure::new(FailureKind::Expired, "the request id was used for a creation")),

@@ -1,7 +1,7 @@
 //! New objects: originated by the primary's token, put, imported by every in-sync member, settled, answered.
 
-use super::Core;
 use super::record::{self, Origin};
+use super::{Core, pause};
 use super::{consensus_failure, token_failure};
 use crate::domain::{
     AttributeRecord, AttributeType, Attributes, ContentKey, EnvelopeContent, Generation, KeyAlgorithm,
@@ -96,8 +96,10 @@ impl Core {
             let generation = self.agreed.read(|s| s.generation()).ok_or_else(|| {
                 Failure::new(FailureKind::NotInSync, format!("{} does not know the group's SMK yet", self.me))
             })?;
+            pause::point("create.checked").await;
             let ids = self.take_ids(source.count()).await?;
             let fresh = self.originate(&source, &ids, generation).await?;
+            pause::point("create.originated").await;
             let objects = ids
                 .iter()
                 .zip(fresh)
@@ -105,11 +107,14 @@ impl Core {
                 .collect::<Result<Vec<_>, _>>()?;
             let put = Command::Put { request: context, objects };
             let (_, outcome) = self.consensus.propose(put).await.map_err(|e| consensus_failure(&e))?;
+            pause::point("create.put").await;
             match outcome {
                 Outcome::Request(RequestState::Rejected(Rejection::StaleGeneration(_)))
                 | Outcome::Rejected(Rejection::StaleGeneration(_)) => {}
                 Outcome::Request(state) => {
-                    return self.created(self.wait_settled(context.id, state).await?);
+                    let state = self.wait_settled(context.id, state).await?;
+                    pause::point("create.settled").await;
+                    return self.created(state);
                 }
                 Outcome::Rejected(rejection) => return Err(super::change::rejection_failure(&rejection)),
                 other => return Err(super::change::unexpected(&other)),

@@ -4,7 +4,9 @@ use super::Core;
 use crate::domain::MemberId;
 use crate::limits;
 use crate::transport::LinkError;
-use crate::wire::{Answer, ClientRequest, Failure, FailureKind, MemberAnswer, MemberRequest, Remedy};
+use crate::wire::{
+    Answer, ClientRequest, Failure, FailureKind, Lane, MemberAnswer, MemberRequest, Remedy, Request, Response,
+};
 use std::time::Duration;
 
 /// Where a request must be carried out.
@@ -88,6 +90,28 @@ impl Core {
         }
     }
 
+    /// Calls the primary. One that cannot be reached leads nobody: until another is elected there is no quorum.
+    pub(super) async fn call_primary(
+        &self,
+        primary: MemberId,
+        request: MemberRequest,
+        limit: Duration,
+    ) -> Result<MemberAnswer, Failure> {
+        match self.links.call(primary, Lane::Calls, Request::Member(request), limit).await {
+            Ok(Response::Member(answer)) => Ok(answer),
+            Ok(Response::Failed(failure)) => Err(failure),
+            Ok(_) => Err(Failure::new(
+                FailureKind::Internal,
+                format!("{primary} gave an answer to another question"),
+            )),
+            Err(LinkError::Unreachable(why)) => {
+                let text = format!("the primary {primary} is gone and no other was elected: {why}");
+                Err(Failure::new(FailureKind::NoQuorum, text))
+            }
+            Err(error) => Err(link_failure(primary, &error)),
+        }
+    }
+
     async fn primary_once(&self, request: ClientRequest, left: Duration) -> Result<Answer, Failure> {
         let leadership = *self.consensus.leadership().borrow();
         let Some(primary) = leadership.leader else {
@@ -109,7 +133,7 @@ impl Core {
             return tokio::time::timeout(left, self.client_here(request)).await.map_err(|_| late())?;
         }
         let forward = MemberRequest::Forward(Box::new(request));
-        match self.call_member(primary, forward, left).await? {
+        match self.call_primary(primary, forward, left).await? {
             MemberAnswer::Forwarded(answer) => Ok(*answer),
             _ => Err(Failure::new(
                 FailureKind::Internal,

@@ -8,6 +8,7 @@ mod admission;
 mod change;
 mod create;
 mod forward;
+mod pause;
 mod primary;
 mod read;
 pub mod record;
