@@ -191,13 +191,18 @@ impl Core {
         }
     }
 
+    /// True from the start until a quorum has confirmed this member's state, for the isolation grace at most.
+    pub(super) fn awaits_word(&self) -> bool {
+        let graced = self.clock.now().saturating_duration_since(self.started) >= limits::ISOLATION_GRACE;
+        !*self.confirmed.borrow() && !graced
+    }
+
     /// True if this member may use keys now.
     pub fn may_serve(&self) -> Result<(), Failure> {
         if self.progress.token() != crate::wire::TokenHealth::Healthy {
             return Err(Failure::new(FailureKind::TokenFailed, format!("the token of {} failed", self.me)));
         }
-        let graced = self.clock.now().saturating_duration_since(self.started) >= limits::ISOLATION_GRACE;
-        if !*self.confirmed.borrow() && !graced {
+        if self.awaits_word() {
             let grace = limits::ISOLATION_GRACE.as_secs();
             let text = format!("{} has just started and waits up to {grace} s for the group's word", self.me);
             return Err(Failure::new(FailureKind::NotInSync, text));

@@ -200,6 +200,13 @@ async fn confirm_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
 /// Carries the latest report to the primary.
 async fn report_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
     let mut outbox = core.outbox.subscribe();
+    // Counted on only once it may serve: an answered key is usable on every member in sync.
+    let mut confirmed = core.confirmed.subscribe();
+    tokio::select! {
+        _ = confirmed.wait_for(|confirmed| *confirmed) => {}
+        _ = stop.changed() => return,
+    }
+    outbox.mark_changed();
     let mut leadership = core.consensus.leadership();
     while !*stop.borrow() {
         tokio::select! {

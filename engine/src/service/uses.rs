@@ -23,12 +23,25 @@ impl Core {
             Some(_) => return self.use_here(&usage).await,
             None => {}
         }
-        let mut failure = match self.use_here(&usage).await {
+        loop {
+            let waits = self.awaits_word();
+            match self.use_anywhere(&usage).await {
+                // Nobody else could: this member can once it has the group's word, or has waited for it in vain.
+                Err(failure) if waits && failure.remedy() != Remedy::GiveUp => {
+                    tokio::time::sleep(limits::RETRY_PAUSE).await;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn use_anywhere(&self, usage: &UseRequest) -> Result<Answer, Failure> {
+        let mut failure = match self.use_here(usage).await {
             Err(failure) if failure.remedy() != Remedy::GiveUp => failure,
             done => return done,
         };
-        for member in self.other_holders(&usage) {
-            match self.use_at(member, &usage).await {
+        for member in self.other_holders(usage) {
+            match self.use_at(member, usage).await {
                 Err(next) if next.remedy() != Remedy::GiveUp => failure = next,
                 done => return done,
             }

@@ -117,16 +117,6 @@ impl Group {
         assembly::init(config, group, storage.log, storage.store as Arc<dyn Store>).await.expect("a group");
     }
 
-    /// Tries to begin another group with a running member's token, once that member has stopped.
-    pub async fn try_init_elsewhere(&mut self, id: u64) -> Result<(), StartError> {
-        self.stop(id).await;
-        let mut config = self.configs[&id].clone();
-        config.folder = self.root.path().join("elsewhere");
-        let storage = Storage::open(&config.folder.join("store")).expect("opens");
-        let group = InitGroup { label: "others".into(), ..InitGroup::default() };
-        assembly::init(&config, group, storage.log, storage.store as Arc<dyn Store>).await.map(drop)
-    }
-
     pub async fn try_start(&mut self, id: u64) -> Result<(), StartError> {
         let config = self.configs[&id].clone();
         let started = Clock.now();
