@@ -10,7 +10,7 @@ use keyraft_engine::cloning::Domain;
 use keyraft_engine::consensus::Timings;
 use keyraft_engine::domain::{GroupId, MemberId};
 use keyraft_engine::state::Options;
-use keyraft_engine::token::{self, ModuleSource, Pin, SlotChoice, TokenConfig};
+use keyraft_engine::token::{self, ModuleSource, Pin, SlotChoice, TokenConfig, TokenError};
 use keyraft_engine::transport::Client;
 use keyraft_engine::wire::{Answer, ClientRequest, Failure, FailureKind};
 use keyraft_storage::{Storage, StorageError};
@@ -230,6 +230,7 @@ fn start_problem(error: StartError) -> Problem {
     let exit = match error {
         StartError::Home(error) => return home_problem(error),
         StartError::Group(failure) => return failure.into(),
+        StartError::Token(TokenError::Exists { .. }) => Exit::Refused,
         StartError::Token(_)
         | StartError::SmkAbsent { .. }
         | StartError::SmkForeign { .. }

@@ -9,7 +9,7 @@ use crate::domain::{Fingerprint, MemberId};
 use crate::envelope::{EnvelopeKey, EnvelopeKeys};
 use crate::limits;
 use crate::reconciler::{Catalogue, Progress, Reconciler, watch_token};
-use crate::service::{Core, Joins, Service, run_primary, settler::Watch};
+use crate::service::{Core, Joins, Service, expel_returned, run_primary, settler::Watch};
 use crate::token::{SmkPresence, Token};
 use crate::transport::{self, Directory, LinkError, Links, pki};
 use crate::wire::{
@@ -149,6 +149,7 @@ impl Engine {
             tokio::spawn(reconciler(&core).run(stopped.clone())),
             tokio::spawn(watch_token(core.token.clone(), core.progress.clone(), stopped.clone())),
             tokio::spawn(run_primary(core.clone(), stopped.clone())),
+            tokio::spawn(expel_returned(core.clone(), stopped.clone())),
             tokio::spawn(announce(core, own_card, stopped)),
         ];
         info!(member = %identity.member, group = %identity.group, "the member is running");

@@ -63,6 +63,10 @@ impl Core {
                 unsettled: (all - settled) as u64,
                 options: state.options(),
                 members,
+                recovery: state
+                    .smks()
+                    .filter_map(|smk| smk.recovery.clone().map(|copy| (smk.generation, copy)))
+                    .collect(),
             }
         })))
     }

@@ -7,6 +7,7 @@ mod admin;
 mod admission;
 mod change;
 mod create;
+mod expel;
 mod forward;
 mod primary;
 mod read;
@@ -15,6 +16,7 @@ pub mod settler;
 mod uses;
 
 pub use admission::{Joins, authority_context};
+pub use expel::expel_returned;
 pub use primary::run_primary;
 
 use crate::clock::Clock;
@@ -253,6 +255,7 @@ pub fn consensus_failure(error: &ConsensusError) -> Failure {
         | ConsensusError::LastVoter(_)
         | ConsensusError::OtherGroup
         | ConsensusError::TooLarge { .. } => FailureKind::Refused,
+        ConsensusError::Returned(_) => FailureKind::Forbidden,
         ConsensusError::BadMessage { .. } | ConsensusError::Codec(_) => FailureKind::BadRequest,
         ConsensusError::Settings(_) | ConsensusError::Store(_) => FailureKind::Internal,
     };
