@@ -48,7 +48,8 @@ impl Socket {
 
     async fn client(&self) -> Result<Arc<Client>, Failure> {
         let mut slot = self.client.lock().await;
-        if let Some(client) = &*slot {
+        // What is left of a member that has ended is no connection to the one that runs now.
+        if let Some(client) = slot.as_ref().filter(|client| !client.is_closed()) {
             return Ok(client.clone());
         }
         let client = Arc::new(Client::connect_unix(&self.path).await?);
