@@ -129,7 +129,7 @@ impl Core {
             if self.clock.now() >= deadline {
                 return Err(Failure::new(
                     FailureKind::Deadline,
-                    format!("{} is still importing keys", self.me),
+                    format!("{} is still importing keys", self.named(self.me)),
                 ));
             }
             tokio::time::sleep(limits::RETRY_PAUSE).await;
@@ -168,8 +168,10 @@ impl Core {
 
     pub(super) async fn remove_member(&self, member: MemberId) -> Result<Answer, Failure> {
         if member == self.me {
-            let text =
-                format!("{member} is the primary: hand over with 'keyraft step-down' before removing it");
+            let text = format!(
+                "{} is the primary: hand over with 'keyraft step-down' before removing it",
+                self.named(member)
+            );
             return Err(Failure::new(FailureKind::Refused, text));
         }
         self.settle_simple(Command::RemoveMember { member }).await
@@ -196,7 +198,7 @@ impl Core {
             Some(member) if member == self.me => return Ok(Answer::Done),
             Some(member) if fit(&member) => member,
             Some(member) => {
-                let text = format!("{member} is not a voter in sync: see 'keyraft status'");
+                let text = format!("{} is not a voter in sync: see 'keyraft status'", self.named(member));
                 return Err(Failure::new(FailureKind::Refused, text));
             }
             None => voters.iter().copied().find(fit).ok_or_else(|| {
@@ -217,7 +219,7 @@ impl Core {
                 let text = format!(
                     "the token of {} failed: {why}. Stop this member, repair or replace its token, run \
                      'keyraft recover' with its configuration, and start it again",
-                    self.me
+                    self.named(self.me)
                 );
                 Ok(Answer::Findings(vec![text]))
             }

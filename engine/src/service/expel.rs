@@ -28,9 +28,10 @@ pub async fn expel_returned(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
 
 /// Says if the member is off the roster.
 async fn expel(core: &Core, member: MemberId) -> bool {
-    let Some(name) = core.agreed.read(|state| state.member(member).map(|row| row.card.name.clone())) else {
+    if core.agreed.read(|state| state.member(member).is_none()) {
         return true;
-    };
+    }
+    let named = core.named(member);
     let leadership = *core.consensus.leadership().borrow();
     if !leadership.is_me || !leadership.ready {
         return false;
@@ -39,7 +40,7 @@ async fn expel(core: &Core, member: MemberId) -> bool {
         Ok(_) => {
             error!(
                 %member,
-                "removed {member} ('{name}') from the group, since its disk went back in time. To have it back, \
+                "removed {named} from the group, since its disk went back in time. To have it back, \
                  empty its data folder and let it join anew: 'keyraft invite' here, 'keyraft join' there"
             );
             true

@@ -1,7 +1,6 @@
 //! Carries a request to the member that can answer it, and follows the remedy of each failure until the deadline.
 
 use super::Core;
-use crate::domain::MemberId;
 use crate::limits;
 use crate::transport::LinkError;
 use crate::wire::{Answer, ClientRequest, Failure, FailureKind, MemberAnswer, MemberRequest, Remedy};
@@ -113,14 +112,14 @@ impl Core {
             MemberAnswer::Forwarded(answer) => Ok(*answer),
             _ => Err(Failure::new(
                 FailureKind::Internal,
-                format!("{primary} gave an answer to another question"),
+                format!("{} gave an answer to another question", self.named(primary)),
             )),
         }
     }
 }
 
 /// A link's error as callers see it.
-pub(super) fn link_failure(to: MemberId, error: &LinkError) -> Failure {
+pub(super) fn link_failure(to: &str, error: &LinkError) -> Failure {
     let kind = match error {
         LinkError::Unreachable(_) | LinkError::Refused(_) => FailureKind::NotPrimary { primary: None },
         LinkError::Lost | LinkError::Deadline => FailureKind::Deadline,

@@ -65,7 +65,11 @@ async fn bad_input_is_named_and_changes_nothing() {
         (&["key", "list", "--limit", "0"], Exit::Usage, "1..=1000000"),
         (&["member", "remove", "m0"], Exit::Usage, "member list"),
         (&["member", "remove", "m9"], Exit::NotFound, "m9"),
-        (&["member", "remove", "m1"], Exit::Refused, "step-down"),
+        (
+            &["member", "remove", "m1"],
+            Exit::Refused,
+            "m1 ('a') is the primary: hand over with 'keyraft step-down'",
+        ),
         (&["option", "set", "partial_keys", "maybe"], Exit::Usage, "refuse or allow"),
         (&["option", "set", "fly", "true"], Exit::Usage, "partial_keys"),
         (&["step-down", "--to", "m9"], Exit::Refused, "status"),
