@@ -19,13 +19,14 @@ use crate::wire::{
 use futures::future::BoxFuture;
 use openraft::storage::RaftLogStorage;
 use parking_lot::Mutex;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 /// A member running in this process.
 pub struct Engine {
@@ -178,13 +179,20 @@ impl Engine {
     /// Stops in order: no new requests, no more consensus, the token last. Answered writes are on disk anyway.
     pub async fn stop(self) {
         self.stop.send_replace(true);
-        for task in self.tasks {
-            if let Err(error) = task.await {
-                debug!(%error, "a task ended badly while stopping");
-            }
-        }
         let core = self.service.0;
+        let mut ending = pin!(futures::future::join_all(self.tasks));
+        let mut ended = tokio::time::timeout(limits::ATTEMPT, &mut ending).await;
+        // A proposal that no quorum answers ends with consensus alone.
         core.consensus.shutdown().await;
+        if ended.is_err() {
+            ended = tokio::time::timeout(limits::ATTEMPT, &mut ending).await;
+        }
+        match ended {
+            Ok(ended) => ended.into_iter().filter_map(Result::err).for_each(|error| {
+                debug!(%error, "a task ended badly while stopping");
+            }),
+            Err(_) => warn!("a task does not end: it is left behind"),
+        }
         core.links.close();
         core.token.clone().close().await;
         info!(member = %core.me, "the member has stopped");

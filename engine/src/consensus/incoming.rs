@@ -110,6 +110,9 @@ impl Incoming {
     ) -> Result<BallotAnswer, ConsensusError> {
         let ballot: Ballot = decode(body).map_err(|e| bad(from, e))?;
         speaks_for(from, &ballot.vote)?;
+        if !self.recall.may_end_at(from, self.recall.owed(from, &ballot.vote), ballot.last) {
+            return Err(ConsensusError::Returned(from));
+        }
         let answer = match call {
             RaftCall::PreVote => self.raft.pre_vote(ballot.into()).await,
             _ => self.raft.vote(ballot.into()).await,

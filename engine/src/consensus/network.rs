@@ -200,7 +200,9 @@ impl Network {
         let ballot = Ballot::from(request);
         let owed = self.recall.owed(self.target, &ballot.vote);
         let answer: BallotAnswer = self.call(Lane::Heartbeat, call, &ballot, option.soft_ttl()).await?;
-        if !self.recall.may_show(self.target, owed, &answer.vote) {
+        if !self.recall.may_show(self.target, owed, &answer.vote)
+            || !self.recall.may_end_at(self.target, owed, answer.last)
+        {
             return Err(self.returned());
         }
         // Only a vote that was given is known to be kept; others may be on their way to the disk.

@@ -94,6 +94,19 @@ impl Recall {
         }
     }
 
+    /// Judges a ballot, or the answer to one, by the end of the log that it shows. False if the member's disk went
+    /// back in time.
+    pub(super) fn may_end_at(&self, member: MemberId, owed: Owed, last: Option<LogId>) -> bool {
+        match owed.log {
+            Some(has) if last.is_none_or(|last| last.index < has) => {
+                let shown = last.map_or("is empty".to_string(), |last| format!("ends at {}", last.index));
+                self.found(member, &format!("it acknowledged entry {has} and now its log {shown}"));
+                false
+            }
+            _ => true,
+        }
+    }
+
     /// Judges the vote that an answer shows. False if its disk went back in time.
     pub(super) fn may_show(&self, member: MemberId, owed: Owed, vote: &Vote) -> bool {
         match owed.vote {
@@ -143,6 +156,18 @@ mod tests {
         assert!(!recall.may_lack(M, recall.owed(M, &first), 9));
         assert!(recall.is_returned(M) && !recall.is_returned(MemberId(3)));
         assert!(!recall.may_lack(M, recall.owed(M, &second), 7), "7 is committed");
+    }
+
+    #[test]
+    fn a_log_ends_no_earlier_than_it_was_acknowledged() {
+        let recall = Recall::new();
+        let ballot = Vote::new(2, 3);
+        assert!(recall.may_end_at(M, recall.owed(M, &ballot), None), "nothing is known yet");
+        recall.acknowledged(M, Vote::new_committed(1, 1), id(1, 9), id(1, 6));
+        assert!(recall.may_end_at(M, recall.owed(M, &ballot), id(1, 6)), "the rest may have been cut");
+        assert!(!recall.is_returned(M));
+        assert!(!recall.may_end_at(M, recall.owed(M, &ballot), id(1, 5)));
+        assert!(recall.is_returned(M));
     }
 
     #[test]

@@ -240,6 +240,14 @@ impl Core {
         if let Err(failure) = self.may_serve() {
             findings.push(failure.message);
         }
+        let returned = self.consensus.returned().borrow().clone();
+        for member in returned.iter().filter(|m| self.agreed.read(|state| state.member(**m).is_some())) {
+            findings.push(format!(
+                "the disk of {} went back in time: its vote counts no more, and the primary removes it. If no quorum \
+                 is left for that, as in a group of two, restart this member, which lacks nothing",
+                self.named(*member)
+            ));
+        }
         for (id, trouble) in self.progress.troubles() {
             findings.push(format!("object {id}: {} (tried {} times)", trouble.reason, trouble.tries));
         }

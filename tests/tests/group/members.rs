@@ -91,29 +91,45 @@ fn copy(from: &Path, to: &Path) {
     assert!(done.success(), "copying {}: {done}", from.display());
 }
 
+/// Puts an old copy of a member's folder in the place of one that acknowledged more to the first member as primary.
+/// Gives the keys made meanwhile.
+async fn go_back(group: &mut Group, index: usize) -> Vec<Made> {
+    let (data, old) = (group.members[index].data(), group.path("old"));
+    let mut keys = vec![a_key(group, 0, "before").await];
+    group.stop(index).await;
+    copy(&data, &old);
+    group.start(index).await;
+    group.wait_in_sync().await;
+    let first = group.members[0].id;
+    eventually(async || {
+        let ended = group.run(0, &["step-down", "--to", &first.to_string()]).await;
+        let primary = group.status(0).await.primary;
+        if primary == Some(first) { Ok(()) } else { Err(format!("{primary:?}: {}", ended.said())) }
+    })
+    .await;
+    for number in 0..5 {
+        keys.push(a_key(group, 0, &format!("acknowledged {number}")).await);
+    }
+    group.wait_in_sync().await;
+    group.stop(index).await;
+    std::fs::remove_dir_all(&data).expect("is removed");
+    copy(&old, &data);
+    group.start(index).await;
+    keys
+}
+
 #[tokio::test]
 async fn a_disk_that_went_back_in_time_is_found_and_thrown_out() {
     let _turn = turn().await;
     let mut group = Group::form(&[Embedded; 3]).await;
     wait_for_voters(&group, 0, 3).await;
-    let mut keys = vec![a_key(&group, 0, "before").await];
-    let (data, old) = (group.members[2].data(), group.path("old"));
+    // A restart alone, or one behind an absence, is no fault.
     group.stop(2).await;
-    copy(&data, &old);
-
-    // A restart alone, or a restart behind an absence, is no fault.
-    keys.push(a_key(&group, 1, "absent").await);
+    let absent = a_key(&group, 1, "absent").await;
     group.start(2).await;
     group.wait_in_sync().await;
-    for number in 0..5 {
-        keys.push(a_key(&group, 1, &format!("acknowledged {number}")).await);
-    }
-    group.wait_in_sync().await;
-
-    group.stop(2).await;
-    std::fs::remove_dir_all(&data).expect("is removed");
-    copy(&old, &data);
-    group.start(2).await;
+    let mut keys = go_back(&mut group, 2).await;
+    keys.push(absent);
     wait_for_voters(&group, 0, 2).await;
     wait_for_voters(&group, 1, 2).await;
     let said: String = group.members[..2].iter().map(|m| m.log()).collect();
@@ -125,7 +141,7 @@ async fn a_disk_that_went_back_in_time_is_found_and_thrown_out() {
 
     // The remedy that the log names.
     group.kill(2);
-    std::fs::remove_dir_all(&data).expect("is removed");
+    std::fs::remove_dir_all(group.members[2].data()).expect("is removed");
     let so_pin = group.path("so-pin").display().to_string();
     let joined = group.join(2, 0, &["--create-token", "--so-pin-file", &so_pin]).await;
     assert_eq!(joined.code, 0, "{}", joined.said());
@@ -136,5 +152,34 @@ async fn a_disk_that_went_back_in_time_is_found_and_thrown_out() {
     assert_ne!(new, group.members[2].id, "it is a new member");
     for key in &keys {
         prove(&group.members[2].socket, key, new, &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn in_a_group_of_two_a_disk_that_went_back_in_time_holds_up_changes_and_check_says_why() {
+    let _turn = turn().await;
+    let mut group = Group::form(&[Embedded; 2]).await;
+    wait_for_voters(&group, 0, 2).await;
+    let mut keys = go_back(&mut group, 1).await;
+    let says = format!("the disk of {} ('b') went back in time", group.members[1].id);
+    eventually(async || match group.run(0, &["check"]).await {
+        ended if ended.code != 0 && ended.out.contains(&says) => Ok(()),
+        ended => Err(ended.said()),
+    })
+    .await;
+    let words = ["--deadline", "3", "key", "create", "aes:256", "--label", "too early"];
+    let ended = group.run(0, &words).await;
+    assert_eq!(ended.code, i32::from(Exit::TryAgain.code()), "{}", ended.said());
+
+    // The remedy that the finding names.
+    group.stop(0).await;
+    group.start(0).await;
+    group.wait_in_sync().await;
+    keys.push(a_key(&group, 1, "goes on").await);
+    let (socket, both) = (&group.members[1].socket, [group.members[0].id, group.members[1].id]);
+    for key in &keys {
+        for at in both {
+            prove(socket, key, at, &[]).await;
+        }
     }
 }
