@@ -154,32 +154,3 @@ async fn a_disk_that_went_back_in_time_is_found_and_thrown_out() {
         prove(&group.members[2].socket, key, new, &[]).await;
     }
 }
-
-#[tokio::test]
-async fn in_a_group_of_two_a_disk_that_went_back_in_time_holds_up_changes_and_check_says_why() {
-    let _turn = turn().await;
-    let mut group = Group::form(&[Embedded; 2]).await;
-    wait_for_voters(&group, 0, 2).await;
-    let mut keys = go_back(&mut group, 1).await;
-    let says = format!("the disk of {} ('b') went back in time", group.members[1].id);
-    eventually(async || match group.run(0, &["check"]).await {
-        ended if ended.code != 0 && ended.out.contains(&says) => Ok(()),
-        ended => Err(ended.said()),
-    })
-    .await;
-    let words = ["--deadline", "3", "key", "create", "aes:256", "--label", "too early"];
-    let ended = group.run(0, &words).await;
-    assert_eq!(ended.code, i32::from(Exit::TryAgain.code()), "{}", ended.said());
-
-    // The remedy that the finding names.
-    group.stop(0).await;
-    group.start(0).await;
-    group.wait_in_sync().await;
-    keys.push(a_key(&group, 1, "goes on").await);
-    let (socket, both) = (&group.members[1].socket, [group.members[0].id, group.members[1].id]);
-    for key in &keys {
-        for at in both {
-            prove(socket, key, at, &[]).await;
-        }
-    }
-}
