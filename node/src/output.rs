@@ -2,7 +2,9 @@
 
 use crate::text::hex;
 use comfy_table::{Table, presets};
-use keyraft_engine::domain::{AttributeType, AttributeValue, Attributes, ObjectClass};
+use data_encoding::BASE64;
+use keyraft_engine::domain::{AttributeType, AttributeValue, Attributes, Generation, ObjectClass};
+use keyraft_engine::state::RecoveryCopy;
 use keyraft_engine::wire::{CoverageRow, CoverageState, GroupStatus, MemberStatus, ObjectRow};
 use serde_json::{Value, json};
 
@@ -93,8 +95,22 @@ pub fn status(status: &GroupStatus) -> View {
             "unsettled": status.unsettled,
             "options": options(status).json,
             "members": members.json,
+            "recovery": recovery(status),
         }),
     }
+}
+
+/// What the offline recovery key opens, in base64: RSA-OAEP with SHA-1 in both places, no label.
+fn recovery(status: &GroupStatus) -> Vec<Value> {
+    let row = |(generation, copy): &(Generation, RecoveryCopy)| {
+        json!({
+            "generation": generation.0,
+            "recipient": BASE64.encode(&copy.recipient),
+            "smk": BASE64.encode(&copy.smk),
+            "envelope_key": BASE64.encode(&copy.envelope_key),
+        })
+    };
+    status.recovery.iter().map(row).collect()
 }
 
 /// `member list`.
@@ -308,6 +324,10 @@ mod tests {
                 member(1, "a", true, None, vec![(KeyAlgorithm::Ed25519, CannotCarry::Kind)]),
                 member(2, "b", false, Some(LeaveReason::Unreachable), vec![]),
             ],
+            recovery: vec![(
+                Generation(1),
+                RecoveryCopy { recipient: vec![1], smk: vec![2], envelope_key: vec![3] },
+            )],
         }
     }
 
@@ -325,6 +345,8 @@ mod tests {
         );
         assert_eq!(view.json["members"][1]["reason"], "unreachable");
         assert_eq!(view.json["options"]["isolated_service"], "serve");
+        let opens = json!([{"generation": 1, "recipient": "AQ==", "smk": "Ag==", "envelope_key": "Aw=="}]);
+        assert_eq!(view.json["recovery"], opens);
     }
 
     fn row() -> ObjectRow {

@@ -1,4 +1,5 @@
-//! Whole groups: mixed tokens, killed members, lost and full tokens, secrets that stay secret, bad input.
+//! Whole groups: mixed tokens, killed members, members that leave, lost and full tokens, the way back with the
+//! offline key, secrets that stay secret, bad input.
 
 #[path = "group/bad.rs"]
 mod bad;
@@ -8,7 +9,11 @@ mod crash;
 mod full;
 #[path = "group/lost.rs"]
 mod lost;
+#[path = "group/members.rs"]
+mod members;
 #[path = "group/mixed.rs"]
 mod mixed;
+#[path = "group/recovery.rs"]
+mod recovery;
 #[path = "group/secrets.rs"]
 mod secrets;

@@ -9,7 +9,7 @@ use crate::domain::{Fingerprint, MemberId};
 use crate::envelope::{EnvelopeKey, EnvelopeKeys};
 use crate::limits;
 use crate::reconciler::{Catalogue, Progress, Reconciler, watch_token};
-use crate::service::{Core, Joins, Service, run_primary, settler::Watch};
+use crate::service::{Core, Joins, Service, expel_returned, run_primary, settler::Watch};
 use crate::token::{SmkPresence, Token};
 use crate::transport::{self, Directory, LinkError, Links, pki};
 use crate::wire::{
@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 /// A member running in this process. Dropped, it is gone as if its process had been killed; [`Engine::stop`] ends it in
 /// order.
@@ -160,6 +160,7 @@ impl Engine {
         tasks.spawn(reconciler(&core).run(stopped.clone()));
         tasks.spawn(watch_token(core.token.clone(), core.progress.clone(), stopped.clone()));
         tasks.spawn(run_primary(core.clone(), stopped.clone()));
+        tasks.spawn(expel_returned(core.clone(), stopped.clone()));
         tasks.spawn(announce(core, own_card, stopped));
         info!(member = %identity.member, group = %identity.group, "the member is running");
         Ok(Self { service, stop, tasks })
@@ -187,16 +188,27 @@ impl Engine {
     /// Stops in order: no new requests, no more consensus, the token last. Answered writes are on disk anyway.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
-        while let Some(ended) = self.tasks.join_next().await {
-            if let Err(error) = ended {
-                debug!(%error, "a task ended badly while stopping");
-            }
-        }
         let core = self.service.0;
+        let mut ended = tokio::time::timeout(limits::ATTEMPT, finish(&mut self.tasks)).await;
+        // A proposal that no quorum answers ends with consensus alone.
         core.consensus.shutdown().await;
+        if ended.is_err() {
+            ended = tokio::time::timeout(limits::ATTEMPT, finish(&mut self.tasks)).await;
+        }
+        if ended.is_err() {
+            warn!("a task does not end: it is left behind");
+        }
         core.links.close();
         core.token.clone().close().await;
         info!(member = %core.me, "the member has stopped");
+    }
+}
+
+async fn finish(tasks: &mut JoinSet<()>) {
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended {
+            debug!(%error, "a task ended badly while stopping");
+        }
     }
 }
 

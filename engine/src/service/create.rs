@@ -155,7 +155,7 @@ impl Core {
                 let rows = ids.into_iter().map(|id| self.row(id)).collect::<Result<Vec<_>, _>>()?;
                 Ok(Answer::Created(rows))
             }
-            RequestState::Aborted(refusal) => Err(refused(&refusal)),
+            RequestState::Aborted(refusal) => Err(refused(&self.named(refusal.member), &refusal)),
             RequestState::Rejected(rejection) => Err(super::change::rejection_failure(&rejection)),
             _ => Err(Failure::new(FailureKind::Expired, "the request id was used for a deletion")),
         }
@@ -173,6 +173,7 @@ impl Core {
             (state.options().partial_keys == PartialKeys::Allow, cannot)
         });
         if !allow && let Some((member, reason)) = cannot.first() {
+            let member = self.named(*member);
             let text = format!(
                 "{member} cannot hold a key of kind {algorithm}: {reason}. Nothing was created. Choose another kind, \
                  or allow keys that some members lack with 'keyraft option set partial_keys allow'"
@@ -252,7 +253,7 @@ pub(super) fn context(
     Ok(RequestContext { id, watermark, parameters })
 }
 
-fn refused(refusal: &Refusal) -> Failure {
-    let text = format!("{} refused the key: {}. Nothing was created", refusal.member, refusal.reason);
+fn refused(member: &str, refusal: &Refusal) -> Failure {
+    let text = format!("{member} refused the key: {}. Nothing was created", refusal.reason);
     Failure::new(FailureKind::Refused, text)
 }

@@ -108,7 +108,7 @@ impl Core {
                 let text = format!("the primary {primary} is gone and no other was elected: {why}");
                 Err(Failure::new(FailureKind::NoQuorum, text))
             }
-            Err(error) => Err(link_failure(primary, &error)),
+            Err(error) => Err(link_failure(&self.named(primary), &error)),
         }
     }
 
@@ -137,14 +137,14 @@ impl Core {
             MemberAnswer::Forwarded(answer) => Ok(*answer),
             _ => Err(Failure::new(
                 FailureKind::Internal,
-                format!("{primary} gave an answer to another question"),
+                format!("{} gave an answer to another question", self.named(primary)),
             )),
         }
     }
 }
 
 /// A link's error as callers see it.
-pub(super) fn link_failure(to: MemberId, error: &LinkError) -> Failure {
+pub(super) fn link_failure(to: &str, error: &LinkError) -> Failure {
     let kind = match error {
         LinkError::Unreachable(_) | LinkError::Refused(_) => FailureKind::NotPrimary { primary: None },
         LinkError::Lost | LinkError::Deadline => FailureKind::Deadline,

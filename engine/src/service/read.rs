@@ -33,7 +33,10 @@ impl Core {
         let shown = tokio::time::timeout(limits::OVERALL, scanned.wait_for(|at| *at >= index)).await;
         match shown {
             Ok(Ok(_)) => Ok(index),
-            _ => Err(Failure::new(FailureKind::Busy, format!("{} is still catching up: try again", self.me))),
+            _ => Err(Failure::new(
+                FailureKind::Busy,
+                format!("{} is still catching up: try again", self.named(self.me)),
+            )),
         }
     }
 

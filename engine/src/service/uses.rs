@@ -82,7 +82,10 @@ impl Core {
         let forward = MemberRequest::Forward(Box::new(ClientRequest::Use(copy)));
         match self.call_member(member, forward, limits::ATTEMPT).await? {
             MemberAnswer::Forwarded(answer) => Ok(*answer),
-            _ => Err(Failure::new(FailureKind::Internal, format!("{member} answered another question"))),
+            _ => Err(Failure::new(
+                FailureKind::Internal,
+                format!("{} answered another question", self.named(member)),
+            )),
         }
     }
 
@@ -99,7 +102,7 @@ impl Core {
             tokio::time::timeout(limits::ATTEMPT, self.operate(name, usage)).await.map_err(|_| {
                 Failure::new(
                     FailureKind::TokenFailed,
-                    format!("the token of {} did not answer in time", self.me),
+                    format!("the token of {} did not answer in time", self.named(self.me)),
                 )
             })??;
         // Removed while the token worked: the answer would come after the deletion's.

@@ -1,10 +1,10 @@
 //! What clients ask. A client may ask any member; the service carries it to the member that can answer.
 
 use crate::domain::{
-    Attributes, CannotCarry, GroupId, KeyAlgorithm, Lineage, LogIndex, Mechanism, MemberId, ObjectClass,
-    ObjectId, RequestId,
+    Attributes, CannotCarry, Generation, GroupId, KeyAlgorithm, Lineage, LogIndex, Mechanism, MemberId,
+    ObjectClass, ObjectId, RequestId,
 };
-use crate::state::{GroupOption, LeaveReason, Options};
+use crate::state::{GroupOption, LeaveReason, Options, RecoveryCopy};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use zeroize::Zeroizing;
@@ -206,6 +206,8 @@ pub struct GroupStatus {
     pub options: Options,
     /// The roster.
     pub members: Vec<MemberStatus>,
+    /// What the offline recovery key can open, by SMK generation; empty if none was named.
+    pub recovery: Vec<(Generation, RecoveryCopy)>,
 }
 
 /// A row of `status`.
