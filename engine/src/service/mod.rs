@@ -7,7 +7,9 @@ mod admin;
 mod admission;
 mod change;
 mod create;
+mod expel;
 mod forward;
+mod pause;
 mod primary;
 mod read;
 pub mod record;
@@ -16,6 +18,7 @@ mod slot;
 mod uses;
 
 pub use admission::{Joins, authority_context};
+pub use expel::expel_returned;
 pub use primary::run_primary;
 pub use slot::Logins;
 
@@ -219,22 +222,40 @@ impl Core {
         }
     }
 
+    /// True from the start until a quorum has confirmed this member's state, for the isolation grace at most.
+    pub(super) fn awaits_word(&self) -> bool {
+        let graced = self.clock.now().saturating_duration_since(self.started) >= limits::ISOLATION_GRACE;
+        !*self.confirmed.borrow() && !graced
+    }
+
     /// True if this member may use keys now.
     pub fn may_serve(&self) -> Result<(), Failure> {
         if self.progress.token() != crate::wire::TokenHealth::Healthy {
-            return Err(Failure::new(FailureKind::TokenFailed, format!("the token of {} failed", self.me)));
+            return Err(Failure::new(
+                FailureKind::TokenFailed,
+                format!("the token of {} failed", self.named(self.me)),
+            ));
         }
-        let graced = self.clock.now().saturating_duration_since(self.started) >= limits::ISOLATION_GRACE;
-        if !*self.confirmed.borrow() && !graced {
+        if self.awaits_word() {
             let grace = limits::ISOLATION_GRACE.as_secs();
-            let text = format!("{} has just started and waits up to {grace} s for the group's word", self.me);
+            let me = self.named(self.me);
+            let text = format!("{me} has just started and waits up to {grace} s for the group's word");
             return Err(Failure::new(FailureKind::NotInSync, text));
         }
         let standing = self.agreed.read(|state| state.member(self.me).map(|row| row.standing.clone()));
         match standing {
             Some(Standing::InSync) => Ok(()),
-            _ => Err(Failure::new(FailureKind::NotInSync, format!("{} is not in sync yet", self.me))),
+            _ => Err(Failure::new(
+                FailureKind::NotInSync,
+                format!("{} is not in sync yet", self.named(self.me)),
+            )),
         }
+    }
+
+    /// A member as people know it: its id, and its name if it is on the roster.
+    pub fn named(&self, member: MemberId) -> String {
+        let name = self.agreed.read(|state| state.member(member).map(|row| row.card.name.clone()));
+        name.map_or_else(|| member.to_string(), |name| format!("{member} ('{name}')"))
     }
 
     /// Waits until this member has applied an index.
@@ -245,7 +266,7 @@ impl Core {
             Ok(Ok(_)) => Ok(()),
             _ => Err(Failure::new(
                 FailureKind::Deadline,
-                format!("{} did not reach index {index} in time", self.me),
+                format!("{} did not reach index {index} in time", self.named(self.me)),
             )),
         }
     }
@@ -260,10 +281,11 @@ impl Core {
         match self.links.call(to, Lane::Calls, Request::Member(request), limit).await {
             Ok(Response::Member(answer)) => Ok(answer),
             Ok(Response::Failed(failure)) => Err(failure),
-            Ok(_) => {
-                Err(Failure::new(FailureKind::Internal, format!("{to} gave an answer to another question")))
-            }
-            Err(error) => Err(forward::link_failure(to, &error)),
+            Ok(_) => Err(Failure::new(
+                FailureKind::Internal,
+                format!("{} gave an answer to another question", self.named(to)),
+            )),
+            Err(error) => Err(forward::link_failure(&self.named(to), &error)),
         }
     }
 }
@@ -282,6 +304,7 @@ pub fn consensus_failure(error: &ConsensusError) -> Failure {
         | ConsensusError::LastVoter(_)
         | ConsensusError::OtherGroup
         | ConsensusError::TooLarge { .. } => FailureKind::Refused,
+        ConsensusError::Returned(_) => FailureKind::Forbidden,
         ConsensusError::BadMessage { .. } | ConsensusError::Codec(_) => FailureKind::BadRequest,
         ConsensusError::Settings(_) | ConsensusError::Store(_) => FailureKind::Internal,
     };
