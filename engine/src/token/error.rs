@@ -183,7 +183,7 @@ impl TokenError {
             self,
             Self::Call {
                 code: GENERAL_ERROR | FUNCTION_FAILED | DEVICE_ERROR | DEVICE_MEMORY,
-                verdict: TokenVerdict::Refused,
+                verdict: TokenVerdict::Refused | TokenVerdict::Failed,
                 ..
             }
         )
