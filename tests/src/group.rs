@@ -208,7 +208,9 @@ impl Group {
         let mut command = Command::new(&self.program);
         command.arg("--config").arg(self.members[index].folder.join("keyraft.toml"));
         // The caller's environment must not point a member elsewhere.
-        for name in ["KEYRAFT_CONFIG", "KEYRAFT_MEMBER_CONFIG", "KEYRAFT_SOCKET", "NOTIFY_SOCKET", "SOFTHSM2_CONF"] {
+        for name in
+            ["KEYRAFT_CONFIG", "KEYRAFT_MEMBER_CONFIG", "KEYRAFT_SOCKET", "NOTIFY_SOCKET", "SOFTHSM2_CONF"]
+        {
             command.env_remove(name);
         }
         command.current_dir(self.folder.path()).stdin(Stdio::null());

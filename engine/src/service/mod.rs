@@ -117,13 +117,18 @@ impl Service {
     }
 }
 
+/// The name of a local process's user at the virtual slot.
+fn slot_name(uid: u32) -> ClientName {
+    ClientName(format!("uid:{uid}"))
+}
+
 /// A local process's request under its own name. Who is neither root nor the member's own user may use the virtual
 /// slot and ask how the group is; the rest is for operators.
 fn asked_by(uid: u32, request: ClientRequest) -> Result<ClientRequest, Failure> {
     let operator = uid == 0 || uid == rustix::process::geteuid().as_raw();
     match request {
         ClientRequest::Slot(mut call) => {
-            call.who = ClientName(format!("uid:{uid}"));
+            call.who = slot_name(uid);
             Ok(ClientRequest::Slot(call))
         }
         ClientRequest::Status => Ok(ClientRequest::Status),
@@ -146,6 +151,18 @@ impl Handler for Service {
         request: Request,
     ) -> BoxFuture<'static, Response> {
         Box::pin(self.clone().answer(connection, caller, request))
+    }
+
+    fn handle_now(&self, caller: Caller, request: Request) -> Result<Response, Box<Request>> {
+        let (uid, mut call) = match (caller, request) {
+            (Caller::Local { uid, .. }, Request::Client(ClientRequest::Slot(call))) => (uid, call),
+            (_, request) => return Err(Box::new(request)),
+        };
+        call.who = slot_name(uid);
+        match self.0.slot_now(&call) {
+            Some(answer) => Ok(answer.map_or_else(Response::Failed, Response::Client)),
+            None => Err(Box::new(Request::Client(ClientRequest::Slot(call)))),
+        }
     }
 
     fn closed(&self, connection: ConnectionId) {
