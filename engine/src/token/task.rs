@@ -4,6 +4,7 @@ use super::ffi::Session;
 use super::smk::Purpose;
 use super::vault::{Index, Ledger, Vault};
 use super::{Inventory, MemberKeys, NewSmk, Originated, SmkPresence, TokenConfig, TokenError, slot};
+use crate::clock::Clock;
 use crate::domain::{
     AttributeRecord, Attributes, ContentKey, EnvelopeContent, Generation, GroupId, KeyAlgorithm, Mechanism,
     ObjectId, Profile, Version, WrappedKey,
@@ -16,6 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use zeroize::Zeroizing;
 
@@ -117,10 +119,17 @@ struct Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.queue.close();
+        // A process that ends while a thread is still closing its session would run the library's destructors under
+        // it: SoftHSM has been seen to crash so.
+        let until = Clock.now() + limits::CLOSE_GRACE;
+        while self.alive.has_changed().is_ok() && Clock.now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
-/// A cheap handle on one open token. The token closes when the last handle is dropped, or by [`Token::close`].
+/// A cheap handle on one open token. The token closes when the last handle is dropped (which waits up to
+/// [`limits::CLOSE_GRACE`] for its threads), or by [`Token::close`].
 #[derive(Clone)]
 pub struct Token {
     shared: Arc<Shared>,
