@@ -5,6 +5,7 @@ use super::ffi::Session;
 use super::smk::Purpose;
 use super::vault::{Index, Ledger, Vault};
 use super::{Inventory, MemberKeys, NewSmk, Originated, SmkPresence, TokenConfig, TokenError, UsedKey, slot};
+use crate::clock::Clock;
 use crate::domain::{
     AttributeRecord, Attributes, ContentKey, EnvelopeContent, Generation, GroupId, KeyAlgorithm, Mechanism,
     ObjectClass, ObjectId, Profile, Version, WrappedKey,
@@ -17,6 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use zeroize::Zeroizing;
 
@@ -156,6 +158,10 @@ impl Bench {
         }
     }
 
+    fn is_lent(&self) -> bool {
+        self.desks.lock().lent > 0
+    }
+
     fn close(&self) {
         let mut desks = self.desks.lock();
         desks.closed = true;
@@ -179,10 +185,17 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.bench.close();
         self.queue.close();
+        // A process that ends while a thread is still closing its session would run the library's destructors under
+        // it: SoftHSM has been seen to crash so.
+        let until = Clock.now() + limits::CLOSE_GRACE;
+        while (self.alive.has_changed().is_ok() || self.bench.is_lent()) && Clock.now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
-/// A cheap handle on one open token. The token closes when the last handle is dropped, or by [`Token::close`].
+/// A cheap handle on one open token. The token closes when the last handle is dropped (which waits up to
+/// [`limits::CLOSE_GRACE`] for its threads), or by [`Token::close`].
 #[derive(Clone)]
 pub struct Token {
     shared: Arc<Shared>,
