@@ -105,6 +105,7 @@ pub fn unexpected(answer: &Answer) -> Problem {
         Answer::Coverage { .. } => "coverage",
         Answer::Invitation(_) => "an invitation",
         Answer::Findings(_) => "findings",
+        Answer::Slot(_) => "slot",
     };
     let message = format!("the member answered with {kind}, which was not asked");
     Problem::new(Exit::Unexpected, message, "use the keyraft version that the member runs")
