@@ -181,7 +181,7 @@ impl Group {
         let program = std::env::current_exe().map_err(|e| Problem::io("finding the own program", &e))?;
         let mut command = Command::new(program);
         command.env(AS_MEMBER, "1").arg("--config").arg(self.members[index].home.join("keyraft.toml"));
-        command.env_remove("KEYRAFT_CONFIG").env_remove("KEYRAFT_SOCKET").env_remove("NOTIFY_SOCKET");
+        command.env_remove("KEYRAFT_MEMBER_CONFIG").env_remove("KEYRAFT_SOCKET").env_remove("NOTIFY_SOCKET");
         command.process_group(0).stdin(Stdio::null());
         Ok(command)
     }
@@ -319,7 +319,7 @@ impl Group {
         let file = self.folder.path().join("user-pin");
         write_private(&file, pin)?;
         let file = file.display().to_string();
-        self.run(index, &["pin", "set", "--role", "user", "--new-pin-file", &file]).await.map(|_| ())
+        self.run(index, &["pin", "set", "--role", "user", "--pin-file", &file]).await.map(|_| ())
     }
 
     /// What a member's process has in memory, KiB.

@@ -24,8 +24,6 @@ pub mod virtual_slot; // what applications see, and what they may do
 #[cfg(feature = "member")]
 pub mod reconciler; // makes held what is agreed
 #[cfg(feature = "member")]
-pub mod virtual_slot; // what the virtual slot is made of
-#[cfg(feature = "member")]
 pub mod service; // creates, uses and deletes keys
 #[cfg(feature = "member")]
 pub mod assembly; // a whole member

@@ -29,7 +29,13 @@ pub struct Cli {
 #[derive(Clone, Debug, Args)]
 pub struct Global {
     /// Configuration file
-    #[arg(long, global = true, value_name = "FILE", env = "KEYRAFT_CONFIG", default_value = "keyraft.toml")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "KEYRAFT_MEMBER_CONFIG",
+        default_value = "keyraft.toml"
+    )]
     pub config: PathBuf,
     /// Socket of the member to ask; the configuration is then not read
     #[arg(long, global = true, value_name = "PATH", env = "KEYRAFT_SOCKET")]

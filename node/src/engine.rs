@@ -10,7 +10,7 @@ use keyraft_engine::assembly::{self, Engine, HomeError, MemberConfig, StartError
 use keyraft_engine::cloning::Domain;
 use keyraft_engine::consensus::Timings;
 use keyraft_engine::domain::{GroupId, MemberId};
-use keyraft_engine::token::{self, ModuleSource, Pin, SlotChoice, TokenConfig};
+use keyraft_engine::token::{self, ModuleSource, Pin, SlotChoice, TokenConfig, TokenError};
 use keyraft_engine::transport::Client;
 use keyraft_engine::virtual_slot;
 use keyraft_engine::wire::{Answer, ClientRequest, Failure, FailureKind, SecretBytes};
@@ -55,7 +55,8 @@ impl Socket {
 
     async fn client(&self) -> Result<Arc<Client>, Failure> {
         let mut slot = self.client.lock().await;
-        if let Some(client) = &*slot {
+        // What is left of a member that has ended is no connection to the one that runs now.
+        if let Some(client) = slot.as_ref().filter(|client| !client.is_closed()) {
             return Ok(client.clone());
         }
         let client = Arc::new(Client::connect_unix(&self.path).await?);
@@ -244,6 +245,7 @@ fn start_problem(error: StartError) -> Problem {
     let exit = match error {
         StartError::Home(error) => return home_problem(error),
         StartError::Group(failure) => return failure.into(),
+        StartError::Token(TokenError::Exists { .. }) => Exit::Refused,
         StartError::Token(_)
         | StartError::SmkAbsent { .. }
         | StartError::SmkForeign { .. }

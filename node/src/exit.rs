@@ -35,8 +35,8 @@ exits! {
     Usage = 2, "usage: the command line or its input is wrong";
     /// The configuration is wrong.
     Config = 3, "configuration: the file, a key in it, or a secret it names is wrong";
-    /// The group or a token refuses.
-    Refused = 4, "refused by the group or by a token; nothing is left behind";
+    /// The group, a token or the data folder refuses.
+    Refused = 4, "refused by the group, by a token or by the data folder; nothing is left behind";
     /// Nothing bears that name.
     NotFound = 5, "not found";
     /// No quorum, or too busy.

@@ -2,7 +2,9 @@
 
 use crate::text::hex;
 use comfy_table::{Table, presets};
-use keyraft_engine::domain::{AttributeType, AttributeValue, Attributes, ObjectClass};
+use data_encoding::BASE64;
+use keyraft_engine::domain::{AttributeType, AttributeValue, Attributes, Generation, ObjectClass};
+use keyraft_engine::state::RecoveryCopy;
 use keyraft_engine::wire::{CoverageRow, CoverageState, GroupStatus, MemberStatus, ObjectRow};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -99,6 +101,7 @@ pub fn status(status: &GroupStatus) -> View {
             "so_pin": status.so_pin,
             "options": options(status).json,
             "members": members.json,
+            "recovery": recovery(status),
         }),
     }
 }
@@ -114,6 +117,19 @@ pub fn client_config(sockets: &[PathBuf]) -> View {
     let text = format!("[[group]]\nsockets = [{}]", list.join(", "));
     let names: Vec<String> = sockets.iter().map(|path| path.display().to_string()).collect();
     View { text, json: json!({"group": [{"sockets": names}]}) }
+}
+
+/// What the offline recovery key opens, in base64: RSA-OAEP with SHA-1 in both places, no label.
+fn recovery(status: &GroupStatus) -> Vec<Value> {
+    let row = |(generation, copy): &(Generation, RecoveryCopy)| {
+        json!({
+            "generation": generation.0,
+            "recipient": BASE64.encode(&copy.recipient),
+            "smk": BASE64.encode(&copy.smk),
+            "envelope_key": BASE64.encode(&copy.envelope_key),
+        })
+    };
+    status.recovery.iter().map(row).collect()
 }
 
 /// `member list`.
@@ -331,6 +347,10 @@ mod tests {
                 member(1, "a", true, None, vec![(KeyAlgorithm::Ed25519, CannotCarry::Kind)]),
                 member(2, "b", false, Some(LeaveReason::Unreachable), vec![]),
             ],
+            recovery: vec![(
+                Generation(1),
+                RecoveryCopy { recipient: vec![1], smk: vec![2], envelope_key: vec![3] },
+            )],
         }
     }
 
@@ -349,6 +369,8 @@ mod tests {
         );
         assert_eq!(view.json["members"][1]["reason"], "unreachable");
         assert_eq!(view.json["options"]["isolated_service"], "serve");
+        let opens = json!([{"generation": 1, "recipient": "AQ==", "smk": "Ag==", "envelope_key": "Aw=="}]);
+        assert_eq!(view.json["recovery"], opens);
     }
 
     fn row() -> ObjectRow {

@@ -53,7 +53,7 @@ impl Member {
     fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_keyraft"));
         command.current_dir(self.folder.path()).args(line.split_whitespace());
-        command.env_remove("KEYRAFT_CONFIG").env_remove("KEYRAFT_SOCKET").env_remove("NOTIFY_SOCKET");
+        command.env_remove("KEYRAFT_MEMBER_CONFIG").env_remove("KEYRAFT_SOCKET").env_remove("NOTIFY_SOCKET");
         command
     }
 

@@ -183,7 +183,14 @@ impl<'a> Battery<'a> {
     /// A program with the target's environment, in the battery's folder, not yet started.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        for name in ["KEYRAFT_CONFIG", "KEYRAFT_SOCKET", "SOFTHSM2_CONF", "SSH_AUTH_SOCK", "DISPLAY"] {
+        for name in [
+            "KEYRAFT_CONFIG",
+            "KEYRAFT_MEMBER_CONFIG",
+            "KEYRAFT_SOCKET",
+            "SOFTHSM2_CONF",
+            "SSH_AUTH_SOCK",
+            "DISPLAY",
+        ] {
             command.env_remove(name);
         }
         command.env("LC_ALL", "C").env("HOME", self.folder.path()).env("XDG_CONFIG_HOME", self.folder.path());

@@ -20,6 +20,9 @@ use tempfile::TempDir;
 /// Where Debian puts SoftHSM.
 pub const SOFTHSM: &str = "/usr/lib/softhsm/libsofthsm2.so";
 
+/// The user's PIN of every token.
+pub const PIN: &str = "user-pin-1234";
+
 /// What kind of token a member has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
@@ -133,22 +136,33 @@ impl Group {
 
     /// Makes the first member, lets the others join, and waits until all are in sync.
     pub async fn begin(&mut self) {
+        self.begin_with(&[]).await;
+    }
+
+    /// As [`Group::begin`], with more words for `init`.
+    pub async fn begin_with(&mut self, more: &[&str]) {
         let so_pin = self.path("so-pin").display().to_string();
         let token = ["--create-token", "--so-pin-file", &so_pin];
-        self.json(0, &[&["init", "--label", "test"][..], &token].concat()).await;
+        self.json(0, &[&["init", "--label", "test"][..], &token, more].concat()).await;
         self.start(0).await;
         for index in 1..self.members.len() {
-            let invitation = self.json(0, &["invite"]).await;
-            let path = self.path("invitation");
-            fs::write(&path, invitation["invitation"].as_str().expect("is text")).expect("writes");
-            let path = path.display().to_string();
-            self.json(index, &[&["join", &path][..], &token].concat()).await;
+            let joined = self.join(index, 0, &token).await;
+            assert_eq!(joined.code, 0, "member {} joins: {}", self.members[index].name, joined.said());
             self.start(index).await;
         }
         self.wait_in_sync().await;
         for index in 0..self.members.len() {
             self.members[index].id = self.status(index).await.answered_by;
         }
+    }
+
+    /// Lets a member join by an invitation of another's; starts nothing.
+    pub async fn join(&self, index: usize, by: usize, more: &[&str]) -> Ended {
+        let invitation = self.json(by, &["invite"]).await;
+        let path = self.path("invitation");
+        write_private(&path, invitation["invitation"].as_str().expect("is text"));
+        let path = path.display().to_string();
+        self.run(index, &[&["join", &path][..], more].concat()).await
     }
 
     /// A path in the group's folder.
@@ -161,7 +175,7 @@ impl Group {
         let folder = self.path(&name);
         let tokens = folder.join("softhsm");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&tokens).expect("makes folders");
-        write_private(&folder.join("pin"), "user-pin-1234");
+        write_private(&folder.join("pin"), PIN);
         let module = match kind {
             TokenKind::Embedded => "embedded",
             TokenKind::SoftHsm => SOFTHSM,
@@ -194,7 +208,9 @@ impl Group {
         let mut command = Command::new(&self.program);
         command.arg("--config").arg(self.members[index].folder.join("keyraft.toml"));
         // The caller's environment must not point a member elsewhere.
-        for name in ["KEYRAFT_CONFIG", "KEYRAFT_SOCKET", "NOTIFY_SOCKET", "SOFTHSM2_CONF"] {
+        for name in
+            ["KEYRAFT_CONFIG", "KEYRAFT_MEMBER_CONFIG", "KEYRAFT_SOCKET", "NOTIFY_SOCKET", "SOFTHSM2_CONF"]
+        {
             command.env_remove(name);
         }
         command.current_dir(self.folder.path()).stdin(Stdio::null());
@@ -292,7 +308,13 @@ impl Group {
 
     /// Waits until every running member sees so many in sync, nothing unsettled, and a primary.
     pub async fn wait_so_many_in_sync(&self, count: usize) {
-        for index in (0..self.members.len()).filter(|i| self.members[*i].runs()) {
+        let all: Vec<usize> = (0..self.members.len()).filter(|i| self.members[*i].runs()).collect();
+        self.wait_until_these_see(&all, count).await;
+    }
+
+    /// Waits until each of these members sees so many in sync, nothing unsettled, and a primary.
+    pub async fn wait_until_these_see(&self, these: &[usize], count: usize) {
+        for index in these.iter().copied() {
             eventually(async || {
                 let now = status(&self.members[index].socket, STEP_LIMIT).await.map_err(|e| e.to_string())?;
                 let in_sync = now.members.iter().filter(|m| m.in_sync).count();

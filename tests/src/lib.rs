@@ -6,6 +6,7 @@ pub mod group;
 pub mod keys;
 pub mod outside;
 pub mod search;
+pub mod token;
 pub mod wire;
 
 pub use group::{Group, TokenKind};

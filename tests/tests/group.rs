@@ -1,4 +1,5 @@
-//! Whole groups: mixed tokens, killed members, lost and full tokens, secrets that stay secret, bad input.
+//! Whole groups: mixed tokens, killed members, members that leave, lost and full tokens, the way back with the
+//! offline key, secrets that stay secret, bad input.
 
 #[path = "group/bad.rs"]
 mod bad;
@@ -10,7 +11,11 @@ mod full;
 mod login;
 #[path = "group/lost.rs"]
 mod lost;
+#[path = "group/members.rs"]
+mod members;
 #[path = "group/mixed.rs"]
 mod mixed;
+#[path = "group/recovery.rs"]
+mod recovery;
 #[path = "group/secrets.rs"]
 mod secrets;

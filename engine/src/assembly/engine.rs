@@ -9,7 +9,7 @@ use crate::domain::{Fingerprint, MemberId};
 use crate::envelope::{EnvelopeKey, EnvelopeKeys};
 use crate::limits;
 use crate::reconciler::{Catalogue, Progress, Reconciler, watch_token};
-use crate::service::{Core, Joins, Logins, Service, run_primary, settler::Watch};
+use crate::service::{Core, Joins, Logins, Service, expel_returned, run_primary, settler::Watch};
 use crate::token::{SmkPresence, Token};
 use crate::transport::{self, Directory, LinkError, Links, pki};
 use crate::virtual_slot::sealed::Sessions;
@@ -25,14 +25,15 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
-use tracing::{debug, info};
+use tokio::task::JoinSet;
+use tracing::{debug, info, warn};
 
-/// A member running in this process.
+/// A member running in this process. Dropped, it is gone as if its process had been killed; [`Engine::stop`] ends it in
+/// order.
 pub struct Engine {
     service: Service,
     stop: watch::Sender<bool>,
-    tasks: Vec<JoinHandle<()>>,
+    tasks: JoinSet<()>,
 }
 
 /// Where members were when this one joined.
@@ -92,9 +93,23 @@ impl Engine {
         log: L,
         store: Arc<dyn Store>,
     ) -> Result<Self, StartError> {
-        let clock = Clock;
         let identity = home::load(&config.folder)?;
         let token = open_token(config.token.clone()).await?;
+        let started = Self::start_on(config, identity, token.clone(), log, store).await;
+        if started.is_err() {
+            token.close().await;
+        }
+        started
+    }
+
+    async fn start_on<L: RaftLogStorage<TypeConfig>>(
+        config: MemberConfig,
+        identity: Identity,
+        token: Token,
+        log: L,
+        store: Arc<dyn Store>,
+    ) -> Result<Self, StartError> {
+        let clock = Clock;
         token.bind(identity.group);
         let keys = Arc::new(unlock(&token, &identity).await?);
         let listener = TcpListener::bind(config.listen)
@@ -141,19 +156,15 @@ impl Engine {
         let service = Service(core.clone());
         let handler = Arc::new(service.clone());
         let own_card = own_card(&config, &identity, &core.token).await?;
-        let tasks = vec![
-            tokio::spawn(transport::serve_tcp(listener, tls, hello, handler.clone(), stopped.clone())),
-            tokio::spawn(transport::serve_unix(
-                socket,
-                handler,
-                config.socket_users.clone(),
-                stopped.clone(),
-            )),
-            tokio::spawn(reconciler(&core).run(stopped.clone())),
-            tokio::spawn(watch_token(core.token.clone(), core.progress.clone(), stopped.clone())),
-            tokio::spawn(run_primary(core.clone(), stopped.clone())),
-            tokio::spawn(announce(core, own_card, stopped)),
-        ];
+        let users = config.socket_users.clone();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(transport::serve_tcp(listener, tls, hello, handler.clone(), stopped.clone()));
+        tasks.spawn(transport::serve_unix(socket, handler, users, stopped.clone()));
+        tasks.spawn(reconciler(&core).run(stopped.clone()));
+        tasks.spawn(watch_token(core.token.clone(), core.progress.clone(), stopped.clone()));
+        tasks.spawn(run_primary(core.clone(), stopped.clone()));
+        tasks.spawn(expel_returned(core.clone(), stopped.clone()));
+        tasks.spawn(announce(core, own_card, stopped));
         info!(member = %identity.member, group = %identity.group, "the member is running");
         Ok(Self { service, stop, tasks })
     }
@@ -178,18 +189,29 @@ impl Engine {
     }
 
     /// Stops in order: no new requests, no more consensus, the token last. Answered writes are on disk anyway.
-    pub async fn stop(self) {
+    pub async fn stop(mut self) {
         self.stop.send_replace(true);
-        for task in self.tasks {
-            if let Err(error) = task.await {
-                debug!(%error, "a task ended badly while stopping");
-            }
-        }
         let core = self.service.0;
+        let mut ended = tokio::time::timeout(limits::ATTEMPT, finish(&mut self.tasks)).await;
+        // A proposal that no quorum answers ends with consensus alone.
         core.consensus.shutdown().await;
+        if ended.is_err() {
+            ended = tokio::time::timeout(limits::ATTEMPT, finish(&mut self.tasks)).await;
+        }
+        if ended.is_err() {
+            warn!("a task does not end: it is left behind");
+        }
         core.links.close();
         core.token.clone().close().await;
         info!(member = %core.me, "the member has stopped");
+    }
+}
+
+async fn finish(tasks: &mut JoinSet<()>) {
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended {
+            debug!(%error, "a task ended badly while stopping");
+        }
     }
 }
 

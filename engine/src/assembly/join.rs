@@ -28,6 +28,21 @@ pub async fn join(config: &MemberConfig, invitation: Invitation) -> Result<JoinR
     home::refuse_occupied(&config.folder)?;
     home::prepare(&config.folder)?;
     let token = open_token(config.token.clone()).await?;
+    let joined = join_with(config, &invitation, &token).await;
+    token.close().await;
+    settled_at(config, &joined?)
+}
+
+fn settled_at(config: &MemberConfig, identity: &Identity) -> Result<JoinReport, StartError> {
+    home::save(&config.folder, identity)?;
+    Ok(JoinReport { group: identity.group, member: identity.member })
+}
+
+async fn join_with(
+    config: &MemberConfig,
+    invitation: &Invitation,
+    token: &Token,
+) -> Result<Identity, StartError> {
     token.bind(invitation.group);
     let keys = token.member_keys().await?;
     let tls_key = pki::new_tls_key()?;
@@ -40,7 +55,7 @@ pub async fn join(config: &MemberConfig, invitation: Invitation) -> Result<JoinR
         let open = JoinRequest::Open {
             invite: Some(invitation.id),
             proof: invite_proof(&invitation.secret, &hello).to_vec(),
-            card: Box::new(card(config, tls, &keys, &token)),
+            card: Box::new(card(config, tls, &keys, token)),
             signing_request: signing_request.clone(),
             hello,
         };
@@ -53,10 +68,7 @@ pub async fn join(config: &MemberConfig, invitation: Invitation) -> Result<JoinR
         };
         match admitted.await {
             Ok((expect, delivery)) => {
-                let identity = settle_in(&token, expect, delivery, Some(tls_key), None).await?;
-                token.close().await;
-                home::save(&config.folder, &identity)?;
-                return Ok(JoinReport { group: identity.group, member: identity.member });
+                return settle_in(token, expect, delivery, Some(tls_key), None).await;
             }
             // Another member may be the primary; a refusal by the primary is final.
             Err(StartError::Group(failure)) if !matches!(failure.kind, FailureKind::NotPrimary { .. }) => {
@@ -74,18 +86,21 @@ pub async fn join(config: &MemberConfig, invitation: Invitation) -> Result<JoinR
 pub async fn recover(config: &MemberConfig) -> Result<JoinReport, StartError> {
     let old = home::load(&config.folder)?;
     let token = open_token(config.token.clone()).await?;
+    let recovered = recover_with(config, &old, &token).await;
+    token.close().await;
+    settled_at(config, &recovered?)
+}
+
+async fn recover_with(config: &MemberConfig, old: &Identity, token: &Token) -> Result<Identity, StartError> {
     token.bind(old.group);
     let keys = token.member_keys().await?;
     let tls = pki::fingerprint(&old.certificate)?;
-    let links = recovery_links(&old);
+    let links = recovery_links(old);
     let mut reasons = Vec::new();
     for row in old.roster.0.iter().filter(|row| row.member != old.member) {
-        match readmit(config, &old, &token, &keys, tls, &links, row.member).await {
+        match readmit(config, old, token, &keys, tls, &links, row.member).await {
             Ok((expect, delivery)) => {
-                let identity = settle_in(&token, expect, delivery, None, Some(&old)).await?;
-                token.close().await;
-                home::save(&config.folder, &identity)?;
-                return Ok(JoinReport { group: identity.group, member: identity.member });
+                return settle_in(token, expect, delivery, None, Some(old)).await;
             }
             Err(error) => reasons.push(format!("{}: {error}", row.address)),
         }

@@ -64,6 +64,12 @@ pub enum ConsensusError {
         /// What is wrong with it.
         why: String,
     },
+    /// A member shows less than it once acknowledged: it has no part in the group any more.
+    #[error(
+        "the disk of {0} went back in time: it lacks what it once acknowledged. Empty its data folder and let it join \
+         anew with 'keyraft join'"
+    )]
+    Returned(MemberId),
     /// A value could not be encoded.
     #[error(transparent)]
     Codec(#[from] CodecError),
@@ -95,6 +101,7 @@ impl ConsensusError {
             | Self::LastVoter(_)
             | Self::OtherGroup
             | Self::BadMessage { .. }
+            | Self::Returned(_)
             | Self::Codec(_)
             | Self::Settings(_) => Remedy::GiveUp,
         }

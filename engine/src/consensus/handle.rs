@@ -3,6 +3,7 @@ use super::incoming::Incoming;
 use super::keeper::{Keeper, blocking};
 use super::machine::Machine;
 use super::network::{Networks, RaftLinks};
+use super::recall::Recall;
 use super::settings::{Timings, config};
 use super::store::Store;
 use super::types::TypeConfig;
@@ -18,7 +19,7 @@ use openraft::errors::{
 use openraft::storage::RaftLogStorage;
 use openraft::type_config::alias::WatchReceiverOf;
 use openraft::{EmptyNode, Instant, Raft, RaftMetrics, ReadPolicy};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -48,6 +49,7 @@ pub(super) struct Inner {
     pub(super) raft: Raft<TypeConfig, Machine>,
     keeper: Arc<Keeper>,
     incoming: Incoming,
+    recall: Arc<Recall>,
     pub(super) leadership: watch::Receiver<Leadership>,
     fatal: watch::Receiver<Option<String>>,
     /// The voters are changed by one caller at a time.
@@ -65,13 +67,15 @@ impl Consensus {
     ) -> Result<Self, ConsensusError> {
         let config = Arc::new(config(timings)?);
         let keeper = Arc::new(blocking(move || Keeper::open(store)).await?);
-        let networks = Networks::new(me, links);
+        let recall = Arc::new(Recall::new());
+        let networks = Networks::new(me, links, recall.clone());
         let machine = Machine::new(keeper.clone());
         let raft = Raft::new(me.0, config, networks, log, machine).await.map_err(stopped)?;
         let (leadership, fatal) = watch_metrics(me, raft.metrics());
-        let incoming = Incoming::new(raft.clone(), keeper.clone());
+        let incoming = Incoming::new(raft.clone(), keeper.clone(), recall.clone());
         let changing = tokio::sync::Mutex::new(());
-        Ok(Self { inner: Arc::new(Inner { me, raft, keeper, incoming, leadership, fatal, changing }) })
+        let inner = Inner { me, raft, keeper, incoming, recall, leadership, fatal, changing };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Begins a group with this member as its only voter. Repeating it after a crash finishes what was begun.
@@ -173,6 +177,12 @@ impl Consensus {
         }
         let (leader, heard) = self.inner.incoming.heard()?;
         (leader == member).then(|| heard.elapsed())
+    }
+
+    /// Members whose disks went back in time, as this member finds them. Their answers count no more here; the
+    /// primary should remove them from the group.
+    pub fn returned(&self) -> watch::Receiver<BTreeSet<MemberId>> {
+        self.inner.recall.returned()
     }
 
     /// Set to the reason when Raft has ended by a fault. The member must exit: nothing here recovers.

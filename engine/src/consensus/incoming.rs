@@ -7,6 +7,7 @@ use super::message::{
     Append, AppendAnswer, Ballot, BallotAnswer, Chunk, ChunkAnswer, Part, Transfer, TransferAnswer, decode,
     encode,
 };
+use super::recall::Recall;
 use super::store::Checkpoint;
 use super::types::{TypeConfig, Vote};
 use crate::codec;
@@ -27,6 +28,7 @@ type MyRaft = Raft<TypeConfig, Machine>;
 pub(super) struct Incoming {
     raft: MyRaft,
     keeper: Arc<Keeper>,
+    recall: Arc<Recall>,
     receiving: Arc<tokio::sync::Mutex<Option<Receiving>>>,
     heard: Mutex<Option<(MemberId, Instant)>>,
 }
@@ -56,8 +58,8 @@ fn stopped(error: impl ToString) -> ConsensusError {
 }
 
 impl Incoming {
-    pub(super) fn new(raft: MyRaft, keeper: Arc<Keeper>) -> Self {
-        Self { raft, keeper, receiving: Arc::default(), heard: Mutex::new(None) }
+    pub(super) fn new(raft: MyRaft, keeper: Arc<Keeper>, recall: Arc<Recall>) -> Self {
+        Self { raft, keeper, recall, receiving: Arc::default(), heard: Mutex::new(None) }
     }
 
     /// When the leader was last heard, and who it was.
@@ -71,6 +73,9 @@ impl Incoming {
         call: RaftCall,
         body: &[u8],
     ) -> Result<Vec<u8>, ConsensusError> {
+        if self.recall.is_returned(from) {
+            return Err(ConsensusError::Returned(from));
+        }
         let answer = match call {
             RaftCall::Append => encode(&self.append(from, body).await?),
             RaftCall::Vote | RaftCall::PreVote => encode(&self.ballot(from, call, body).await?),
@@ -105,6 +110,9 @@ impl Incoming {
     ) -> Result<BallotAnswer, ConsensusError> {
         let ballot: Ballot = decode(body).map_err(|e| bad(from, e))?;
         speaks_for(from, &ballot.vote)?;
+        if !self.recall.may_end_at(from, self.recall.owed(from, &ballot.vote), ballot.last) {
+            return Err(ConsensusError::Returned(from));
+        }
         let answer = match call {
             RaftCall::PreVote => self.raft.pre_vote(ballot.into()).await,
             _ => self.raft.vote(ballot.into()).await,

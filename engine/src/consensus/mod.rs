@@ -14,6 +14,7 @@ mod machine; // the log becomes state
 mod members; // who votes, who leads
 mod message; // what travels
 mod network; // what we ask of other members
+mod recall; // what other members must not forget
 mod settings; // openraft's settings
 pub mod store;
 #[cfg(test)]

@@ -5,6 +5,7 @@ use super::message::{
     Append, AppendAnswer, Ballot, BallotAnswer, Blob, Chunk, ChunkAnswer, Part, Transfer, TransferAnswer,
     decode, encode,
 };
+use super::recall::{Owed, Recall};
 use super::types::{LogId, TypeConfig, Vote};
 use crate::codec::CodecError;
 use crate::domain::{ContentKey, Envelope, MemberId};
@@ -54,12 +55,13 @@ pub enum LinkFailure {
 pub(super) struct Networks {
     me: MemberId,
     links: Arc<dyn RaftLinks>,
+    recall: Arc<Recall>,
     transfers: Arc<AtomicU64>,
 }
 
 impl Networks {
-    pub(super) fn new(me: MemberId, links: Arc<dyn RaftLinks>) -> Self {
-        Self { me, links, transfers: Arc::default() }
+    pub(super) fn new(me: MemberId, links: Arc<dyn RaftLinks>, recall: Arc<Recall>) -> Self {
+        Self { me, links, recall, transfers: Arc::default() }
     }
 
     fn network(&self, target: u64, append: Lane) -> Network {
@@ -68,6 +70,7 @@ impl Networks {
             target: MemberId(target),
             append,
             links: self.links.clone(),
+            recall: self.recall.clone(),
             transfers: self.transfers.clone(),
         }
     }
@@ -91,6 +94,7 @@ pub(super) struct Network {
     target: MemberId,
     append: Lane,
     links: Arc<dyn RaftLinks>,
+    recall: Arc<Recall>,
     transfers: Arc<AtomicU64>,
 }
 
@@ -101,6 +105,12 @@ fn unusable(error: &CodecError) -> RPCError<TypeConfig> {
 }
 
 impl Network {
+    /// What a member answers whose disk went back in time counts as no answer.
+    fn returned(&self) -> RPCError<TypeConfig> {
+        let why = format!("the disk of {} went back in time", self.target);
+        RPCError::Unreachable(Unreachable::from_string(why))
+    }
+
     async fn call<A: DeserializeOwned>(
         &self,
         lane: Lane,
@@ -108,6 +118,9 @@ impl Network {
         body: &(impl Serialize + Sync),
         deadline: Duration,
     ) -> Rpc<A> {
+        if self.recall.is_returned(self.target) {
+            return Err(self.returned());
+        }
         let body = encode(body).map_err(|e| unusable(&e))?;
         let sent = self.links.call(self.target, lane, call, body, deadline);
         // The links keep the deadline themselves; a link that does not must not hold Raft up.
@@ -141,7 +154,13 @@ impl Network {
         loop {
             let (blobs, last) = part(&mut entries).map_err(|e| unusable(&e))?;
             let append = Append { vote, previous: prev_log_id, committed: leader_commit, entries: blobs };
+            let owed = self.recall.owed(self.target, &vote);
             let answer = self.call::<AppendAnswer>(self.append, RaftCall::Append, &append, deadline).await;
+            if let Ok(answer) = &answer
+                && !self.judge(answer, owed, &append, last)
+            {
+                return Err(self.returned());
+            }
             match answer {
                 Ok(AppendAnswer::Success) if entries.peek().is_some() => {
                     prev_log_id = last;
@@ -157,6 +176,21 @@ impl Network {
         }
     }
 
+    /// Notes what an answer acknowledges. False if the member's disk went back in time.
+    fn judge(&self, answer: &AppendAnswer, owed: Owed, append: &Append, last: Option<LogId>) -> bool {
+        let has = match answer {
+            AppendAnswer::Success => last.or(append.previous),
+            AppendAnswer::PartialSuccess(has) => *has,
+            AppendAnswer::Conflict => {
+                let lacks = append.previous.map(|previous| previous.index);
+                return lacks.is_none_or(|index| self.recall.may_lack(self.target, owed, index));
+            }
+            AppendAnswer::HigherVote(_) => return true,
+        };
+        self.recall.acknowledged(self.target, append.vote, has, append.committed);
+        true
+    }
+
     async fn ballot(
         &self,
         call: RaftCall,
@@ -164,7 +198,17 @@ impl Network {
         option: &RPCOption,
     ) -> Rpc<VoteResponse<TypeConfig>> {
         let ballot = Ballot::from(request);
+        let owed = self.recall.owed(self.target, &ballot.vote);
         let answer: BallotAnswer = self.call(Lane::Heartbeat, call, &ballot, option.soft_ttl()).await?;
+        if !self.recall.may_show(self.target, owed, &answer.vote)
+            || !self.recall.may_end_at(self.target, owed, answer.last)
+        {
+            return Err(self.returned());
+        }
+        // Only a vote that was given is known to be kept; others may be on their way to the disk.
+        if answer.granted && matches!(call, RaftCall::Vote) {
+            self.recall.voted(self.target, ballot.vote);
+        }
         Ok(answer.into())
     }
 }

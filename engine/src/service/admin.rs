@@ -65,6 +65,10 @@ impl Core {
                 members,
                 user_pin: state.pins().pin(Role::User).hash.is_some(),
                 so_pin: state.pins().pin(Role::SecurityOfficer).hash.is_some(),
+                recovery: state
+                    .smks()
+                    .filter_map(|smk| smk.recovery.clone().map(|copy| (smk.generation, copy)))
+                    .collect(),
             }
         })))
     }
@@ -132,7 +136,7 @@ impl Core {
             if self.clock.now() >= deadline {
                 return Err(Failure::new(
                     FailureKind::Deadline,
-                    format!("{} is still importing keys", self.me),
+                    format!("{} is still importing keys", self.named(self.me)),
                 ));
             }
             tokio::time::sleep(limits::RETRY_PAUSE).await;
@@ -171,8 +175,10 @@ impl Core {
 
     pub(super) async fn remove_member(&self, member: MemberId) -> Result<Answer, Failure> {
         if member == self.me {
-            let text =
-                format!("{member} is the primary: hand over with 'keyraft step-down' before removing it");
+            let text = format!(
+                "{} is the primary: hand over with 'keyraft step-down' before removing it",
+                self.named(member)
+            );
             return Err(Failure::new(FailureKind::Refused, text));
         }
         self.settle_simple(Command::RemoveMember { member }).await
@@ -200,7 +206,7 @@ impl Core {
             Some(member) if member == self.me => return Ok(Answer::Done),
             Some(member) if fit(&member) => member,
             Some(member) => {
-                let text = format!("{member} is not a voter in sync: see 'keyraft status'");
+                let text = format!("{} is not a voter in sync: see 'keyraft status'", self.named(member));
                 return Err(Failure::new(FailureKind::Refused, text));
             }
             None => voters.iter().copied().find(fit).ok_or_else(|| {
@@ -221,7 +227,7 @@ impl Core {
                 let text = format!(
                     "the token of {} failed: {why}. Stop this member, repair or replace its token, run \
                      'keyraft recover' with its configuration, and start it again",
-                    self.me
+                    self.named(self.me)
                 );
                 Ok(Answer::Findings(vec![text]))
             }
@@ -241,6 +247,14 @@ impl Core {
         }
         if let Err(failure) = self.may_serve() {
             findings.push(failure.message);
+        }
+        let returned = self.consensus.returned().borrow().clone();
+        for member in returned.iter().filter(|m| self.agreed.read(|state| state.member(**m).is_some())) {
+            findings.push(format!(
+                "the disk of {} went back in time: its vote counts no more, and the primary removes it. If no quorum \
+                 is left for that, as in a group of two, restart this member, which lacks nothing",
+                self.named(*member)
+            ));
         }
         for (id, trouble) in self.progress.troubles() {
             findings.push(format!("object {id}: {} (tried {} times)", trouble.reason, trouble.tries));

@@ -110,7 +110,7 @@ impl Core {
         let primary = leadership.leader.filter(|leader| *leader != self.me);
         let at = primary.and_then(|p| self.agreed.read(|s| s.member(p).map(|row| row.card.address.clone())));
         let text = match at {
-            Some(address) => format!("{} is not the primary: ask {address}", self.me),
+            Some(address) => format!("{} is not the primary: ask {address}", self.named(self.me)),
             None => "the group has no primary now: try again".to_string(),
         };
         Err(Failure::new(FailureKind::NotPrimary { primary }, text))

@@ -1,10 +1,10 @@
 //! What all changes share: waiting until the group has settled a request, and deleting.
 
 use super::create::context;
-use super::{Core, consensus_failure};
+use super::{Core, consensus_failure, pause};
 use crate::domain::RequestId;
 use crate::limits;
-use crate::state::{Command, Outcome, Rejection, RequestState};
+use crate::state::{Command, Outcome, Rejection, RequestContext, RequestState};
 use crate::wire::{Answer, Deletion, Failure, FailureKind};
 
 impl Core {
@@ -18,11 +18,14 @@ impl Core {
         let mut applied = self.agreed.applied();
         let waited = tokio::time::timeout(limits::OVERALL, async {
             while matches!(state, RequestState::Creating(_) | RequestState::Removing(_)) {
-                if applied.changed().await.is_err() {
-                    break;
-                }
+                // Marked before the look: what is applied after it wakes this again.
+                applied.borrow_and_update();
                 if let Some(now) = self.agreed.read(|s| s.request(id)) {
                     state = now;
+                }
+                let open = matches!(state, RequestState::Creating(_) | RequestState::Removing(_));
+                if open && applied.changed().await.is_err() {
+                    break;
                 }
             }
             state
@@ -33,6 +36,11 @@ impl Core {
         })
     }
 
+    /// Where a repeated request stands; a refusal if its id was used for something else.
+    pub(super) fn repeated(&self, request: &RequestContext) -> Result<Option<RequestState>, Failure> {
+        self.agreed.read(|s| s.repeated(request)).map_err(|rejection| rejection_failure(&rejection))
+    }
+
     /// Deletes objects. Runs at the primary.
     pub(super) async fn delete(&self, deletion: Deletion) -> Result<Answer, Failure> {
         if deletion.objects.is_empty() || deletion.objects.len() > limits::OBJECTS_PER_REQUEST_MAX {
@@ -41,7 +49,8 @@ impl Core {
         }
         let request = context(deletion.request, deletion.watermark, &deletion.objects)?;
         let remove = Command::Remove { request, objects: deletion.objects };
-        let state = match self.agreed.read(|s| s.request(request.id)) {
+        pause::point("delete.checked").await;
+        let state = match self.repeated(&request)? {
             Some(state) => state,
             None => match self.consensus.propose(remove).await.map_err(|e| consensus_failure(&e))?.1 {
                 Outcome::Request(state) => state,
@@ -49,7 +58,10 @@ impl Core {
                 other => return Err(unexpected(&other)),
             },
         };
-        match self.wait_settled(request.id, state).await? {
+        pause::point("delete.removed").await;
+        let state = self.wait_settled(request.id, state).await?;
+        pause::point("delete.settled").await;
+        match state {
             RequestState::Removed(_) => Ok(Answer::Done),
             RequestState::Rejected(rejection) => Err(rejection_failure(&rejection)),
             _ => Err(Failure::new(FailureKind::Expired, "the request id was used for a creation")),

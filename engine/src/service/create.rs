@@ -1,8 +1,8 @@
 //! New objects: originated by the primary's token, put, imported by every in-sync member, settled, answered.
 
-use super::Core;
 use super::record::{self, Origin};
 use super::slot::{self, Birth};
+use super::{Core, pause};
 use super::{consensus_failure, token_failure};
 use crate::domain::{
     AttributeType, Attributes, ContentKey, EnvelopeContent, Generation, KeyAlgorithm, MemberId, ObjectClass,
@@ -98,15 +98,17 @@ impl Core {
         source: Source<'_>,
     ) -> Result<Vec<ObjectId>, Failure> {
         for _ in 0..limits::STALE_GENERATION_TRIES {
-            if let Some(state) = self.agreed.read(|s| s.request(context.id)) {
-                return created(self.wait_settled(context.id, state).await?);
+            if let Some(state) = self.repeated(&context)? {
+                return self.created(self.wait_settled(context.id, state).await?);
             }
             self.excluded(source.carried())?;
             let generation = self.agreed.read(|s| s.generation()).ok_or_else(|| {
                 Failure::new(FailureKind::NotInSync, format!("{} does not know the group's SMK yet", self.me))
             })?;
+            pause::point("create.checked").await;
             let ids = self.take_ids(source.count()).await?;
             let fresh = self.originate(&source, &ids, generation).await?;
+            pause::point("create.originated").await;
             // What is unwrapped or derived shows its kind only now.
             let excluded = self.excluded(carried(&fresh))?;
             let objects = ids
@@ -119,11 +121,14 @@ impl Core {
                 .collect::<Result<Vec<_>, _>>()?;
             let put = Command::Put { request: context, objects };
             let (_, outcome) = self.consensus.propose(put).await.map_err(|e| consensus_failure(&e))?;
+            pause::point("create.put").await;
             match outcome {
                 Outcome::Request(RequestState::Rejected(Rejection::StaleGeneration(_)))
                 | Outcome::Rejected(Rejection::StaleGeneration(_)) => {}
                 Outcome::Request(state) => {
-                    return created(self.wait_settled(context.id, state).await?);
+                    let state = self.wait_settled(context.id, state).await?;
+                    pause::point("create.settled").await;
+                    return self.created(state);
                 }
                 Outcome::Rejected(rejection) => return Err(super::change::rejection_failure(&rejection)),
                 other => return Err(super::change::unexpected(&other)),
@@ -165,6 +170,16 @@ impl Core {
         Ok(fresh(ids, algorithm, attributes, made.wrapped, &made.facts, origin))
     }
 
+    /// The objects of a request that has ended.
+    pub(super) fn created(&self, state: RequestState) -> Result<Vec<ObjectId>, Failure> {
+        match state {
+            RequestState::Created(ids) => Ok(ids),
+            RequestState::Aborted(refusal) => Err(refused(&self.named(refusal.member), &refusal)),
+            RequestState::Rejected(rejection) => Err(super::change::rejection_failure(&rejection)),
+            _ => Err(Failure::new(FailureKind::Expired, "the request id was used for another change")),
+        }
+    }
+
     /// Members whose tokens cannot carry a kind; a refusal unless the group allows partial keys. Members that are away
     /// count too: they are to hold the key when they are back.
     pub(super) fn excluded(
@@ -180,6 +195,7 @@ impl Core {
             (state.options().partial_keys == PartialKeys::Allow, cannot)
         });
         if !allow && let Some((member, reason)) = cannot.first() {
+            let member = self.named(*member);
             let text = format!(
                 "{member} cannot hold a key of kind {algorithm}: {reason}. Nothing was created. Choose another kind, \
                  or allow keys that some members lack with 'keyraft option set partial_keys allow'"
@@ -264,17 +280,7 @@ fn carried(made: &[EnvelopeContent]) -> Option<KeyAlgorithm> {
         .and_then(|content| content.record.algorithm)
 }
 
-/// The objects of a request that has ended.
-pub(super) fn created(state: RequestState) -> Result<Vec<ObjectId>, Failure> {
-    match state {
-        RequestState::Created(ids) => Ok(ids),
-        RequestState::Aborted(refusal) => Err(refused(&refusal)),
-        RequestState::Rejected(rejection) => Err(super::change::rejection_failure(&rejection)),
-        _ => Err(Failure::new(FailureKind::Expired, "the request id was used for another change")),
-    }
-}
-
-fn refused(refusal: &Refusal) -> Failure {
-    let text = format!("{} refused the key: {}. Nothing was created", refusal.member, refusal.reason);
+fn refused(member: &str, refusal: &Refusal) -> Failure {
+    let text = format!("{member} refused the key: {}. Nothing was created", refusal.reason);
     Failure::new(FailureKind::Refused, text)
 }

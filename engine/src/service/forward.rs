@@ -5,7 +5,8 @@ use crate::domain::MemberId;
 use crate::limits;
 use crate::transport::LinkError;
 use crate::wire::{
-    Answer, ClientRequest, Failure, FailureKind, MemberAnswer, MemberRequest, Remedy, SlotRequest,
+    Answer, ClientRequest, Failure, FailureKind, Lane, MemberAnswer, MemberRequest, Remedy, Request,
+    Response, SlotRequest,
 };
 use std::time::Duration;
 
@@ -114,6 +115,28 @@ impl Core {
         }
     }
 
+    /// Calls the primary. One that cannot be reached leads nobody: until another is elected there is no quorum.
+    pub(super) async fn call_primary(
+        &self,
+        primary: MemberId,
+        request: MemberRequest,
+        limit: Duration,
+    ) -> Result<MemberAnswer, Failure> {
+        match self.links.call(primary, Lane::Calls, Request::Member(request), limit).await {
+            Ok(Response::Member(answer)) => Ok(answer),
+            Ok(Response::Failed(failure)) => Err(failure),
+            Ok(_) => Err(Failure::new(
+                FailureKind::Internal,
+                format!("{primary} gave an answer to another question"),
+            )),
+            Err(LinkError::Unreachable(why)) => {
+                let text = format!("the primary {primary} is gone and no other was elected: {why}");
+                Err(Failure::new(FailureKind::NoQuorum, text))
+            }
+            Err(error) => Err(link_failure(&self.named(primary), &error)),
+        }
+    }
+
     async fn primary_once(&self, request: ClientRequest, left: Duration) -> Result<Answer, Failure> {
         let leadership = *self.consensus.leadership().borrow();
         let Some(primary) = leadership.leader else {
@@ -135,18 +158,18 @@ impl Core {
             return tokio::time::timeout(left, self.client_here(request)).await.map_err(|_| late())?;
         }
         let forward = MemberRequest::Forward(Box::new(request));
-        match self.call_member(primary, forward, left).await? {
+        match self.call_primary(primary, forward, left).await? {
             MemberAnswer::Forwarded(answer) => Ok(*answer),
             _ => Err(Failure::new(
                 FailureKind::Internal,
-                format!("{primary} gave an answer to another question"),
+                format!("{} gave an answer to another question", self.named(primary)),
             )),
         }
     }
 }
 
 /// A link's error as callers see it.
-pub(super) fn link_failure(to: MemberId, error: &LinkError) -> Failure {
+pub(super) fn link_failure(to: &str, error: &LinkError) -> Failure {
     let kind = match error {
         LinkError::Unreachable(_) | LinkError::Refused(_) => FailureKind::NotPrimary { primary: None },
         LinkError::Lost | LinkError::Deadline => FailureKind::Deadline,

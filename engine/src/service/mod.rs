@@ -7,7 +7,9 @@ mod admin;
 mod admission;
 mod change;
 mod create;
+mod expel;
 mod forward;
+mod pause;
 mod primary;
 mod read;
 pub mod record;
@@ -16,6 +18,7 @@ mod slot;
 mod uses;
 
 pub use admission::{Joins, authority_context};
+pub use expel::expel_returned;
 pub use primary::run_primary;
 pub use slot::Logins;
 
@@ -114,13 +117,18 @@ impl Service {
     }
 }
 
+/// The name of a local process's user at the virtual slot.
+fn slot_name(uid: u32) -> ClientName {
+    ClientName(format!("uid:{uid}"))
+}
+
 /// A local process's request under its own name. Who is neither root nor the member's own user may use the virtual
 /// slot and ask how the group is; the rest is for operators.
 fn asked_by(uid: u32, request: ClientRequest) -> Result<ClientRequest, Failure> {
     let operator = uid == 0 || uid == rustix::process::geteuid().as_raw();
     match request {
         ClientRequest::Slot(mut call) => {
-            call.who = ClientName(format!("uid:{uid}"));
+            call.who = slot_name(uid);
             Ok(ClientRequest::Slot(call))
         }
         ClientRequest::Status => Ok(ClientRequest::Status),
@@ -143,6 +151,18 @@ impl Handler for Service {
         request: Request,
     ) -> BoxFuture<'static, Response> {
         Box::pin(self.clone().answer(connection, caller, request))
+    }
+
+    fn handle_now(&self, caller: Caller, request: Request) -> Result<Response, Box<Request>> {
+        let (uid, mut call) = match (caller, request) {
+            (Caller::Local { uid, .. }, Request::Client(ClientRequest::Slot(call))) => (uid, call),
+            (_, request) => return Err(Box::new(request)),
+        };
+        call.who = slot_name(uid);
+        match self.0.slot_now(&call) {
+            Some(answer) => Ok(answer.map_or_else(Response::Failed, Response::Client)),
+            None => Err(Box::new(Request::Client(ClientRequest::Slot(call)))),
+        }
     }
 
     fn closed(&self, connection: ConnectionId) {
@@ -219,22 +239,40 @@ impl Core {
         }
     }
 
+    /// True from the start until a quorum has confirmed this member's state, for the isolation grace at most.
+    pub(super) fn awaits_word(&self) -> bool {
+        let graced = self.clock.now().saturating_duration_since(self.started) >= limits::ISOLATION_GRACE;
+        !*self.confirmed.borrow() && !graced
+    }
+
     /// True if this member may use keys now.
     pub fn may_serve(&self) -> Result<(), Failure> {
         if self.progress.token() != crate::wire::TokenHealth::Healthy {
-            return Err(Failure::new(FailureKind::TokenFailed, format!("the token of {} failed", self.me)));
+            return Err(Failure::new(
+                FailureKind::TokenFailed,
+                format!("the token of {} failed", self.named(self.me)),
+            ));
         }
-        let graced = self.clock.now().saturating_duration_since(self.started) >= limits::ISOLATION_GRACE;
-        if !*self.confirmed.borrow() && !graced {
+        if self.awaits_word() {
             let grace = limits::ISOLATION_GRACE.as_secs();
-            let text = format!("{} has just started and waits up to {grace} s for the group's word", self.me);
+            let me = self.named(self.me);
+            let text = format!("{me} has just started and waits up to {grace} s for the group's word");
             return Err(Failure::new(FailureKind::NotInSync, text));
         }
         let standing = self.agreed.read(|state| state.member(self.me).map(|row| row.standing.clone()));
         match standing {
             Some(Standing::InSync) => Ok(()),
-            _ => Err(Failure::new(FailureKind::NotInSync, format!("{} is not in sync yet", self.me))),
+            _ => Err(Failure::new(
+                FailureKind::NotInSync,
+                format!("{} is not in sync yet", self.named(self.me)),
+            )),
         }
+    }
+
+    /// A member as people know it: its id, and its name if it is on the roster.
+    pub fn named(&self, member: MemberId) -> String {
+        let name = self.agreed.read(|state| state.member(member).map(|row| row.card.name.clone()));
+        name.map_or_else(|| member.to_string(), |name| format!("{member} ('{name}')"))
     }
 
     /// Waits until this member has applied an index.
@@ -245,7 +283,7 @@ impl Core {
             Ok(Ok(_)) => Ok(()),
             _ => Err(Failure::new(
                 FailureKind::Deadline,
-                format!("{} did not reach index {index} in time", self.me),
+                format!("{} did not reach index {index} in time", self.named(self.me)),
             )),
         }
     }
@@ -260,10 +298,11 @@ impl Core {
         match self.links.call(to, Lane::Calls, Request::Member(request), limit).await {
             Ok(Response::Member(answer)) => Ok(answer),
             Ok(Response::Failed(failure)) => Err(failure),
-            Ok(_) => {
-                Err(Failure::new(FailureKind::Internal, format!("{to} gave an answer to another question")))
-            }
-            Err(error) => Err(forward::link_failure(to, &error)),
+            Ok(_) => Err(Failure::new(
+                FailureKind::Internal,
+                format!("{} gave an answer to another question", self.named(to)),
+            )),
+            Err(error) => Err(forward::link_failure(&self.named(to), &error)),
         }
     }
 }
@@ -282,6 +321,7 @@ pub fn consensus_failure(error: &ConsensusError) -> Failure {
         | ConsensusError::LastVoter(_)
         | ConsensusError::OtherGroup
         | ConsensusError::TooLarge { .. } => FailureKind::Refused,
+        ConsensusError::Returned(_) => FailureKind::Forbidden,
         ConsensusError::BadMessage { .. } | ConsensusError::Codec(_) => FailureKind::BadRequest,
         ConsensusError::Settings(_) | ConsensusError::Store(_) => FailureKind::Internal,
     };

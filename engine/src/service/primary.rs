@@ -2,26 +2,29 @@
 //! the roster. It runs on every member and acts only while this one leads.
 
 use super::Core;
+use super::pause;
 use super::settler::{self, Watch};
+use crate::consensus::ConsensusError;
 use crate::domain::MemberId;
 use crate::limits;
-use crate::state::Outcome;
+use crate::state::{Command, Outcome};
 use crate::wire::{Lane, MemberAnswer, MemberRequest, Request, Response};
 use std::sync::Arc;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tracing::{debug, info, warn};
 
 /// Runs until `stop`.
 pub async fn run_primary(core: Arc<Core>, stop: watch::Receiver<bool>) {
-    let loops = [
-        tokio::spawn(settle_loop(core.clone(), stop.clone())),
-        tokio::spawn(membership_loop(core.clone(), stop.clone())),
-        tokio::spawn(confirm_loop(core.clone(), stop.clone())),
-        tokio::spawn(report_loop(core, stop)),
-    ];
-    for task in loops {
-        if let Err(error) = task.await {
+    // They end with this future, also when it is dropped.
+    let mut loops = JoinSet::new();
+    loops.spawn(settle_loop(core.clone(), stop.clone()));
+    loops.spawn(membership_loop(core.clone(), stop.clone()));
+    loops.spawn(confirm_loop(core.clone(), stop.clone()));
+    loops.spawn(report_loop(core, stop));
+    while let Some(ended) = loops.join_next().await {
+        if let Err(error) = ended {
             tracing::error!(%error, "a loop of the member ended badly: restart the member");
         }
     }
@@ -35,6 +38,7 @@ async fn settle_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
         tokio::select! {
             _ = tick.tick() => {}
             () = core.nudge.notified() => {}
+            () = core.links.absence() => {}
             Ok(()) = leadership.changed() => {}
             _ = stop.changed() => return,
         }
@@ -55,8 +59,13 @@ async fn settle_round(core: &Core) {
     core.hear(core.me, core.progress.report());
     loop {
         let now = core.clock.now();
+        let voters = (!core.consensus.is_change_unfinished()).then(|| core.consensus.voters());
         let commands = core.agreed.read(|state| {
             let mut watch = core.watch.lock();
+            if let Some(voters) = voters {
+                watch.voters = voters;
+            }
+            watch.absent = state.members().map(|(id, _)| id).filter(|id| core.links.is_absent(*id)).collect();
             if watch.since.is_none() {
                 info!(member = %core.me, "this member is the primary");
                 watch.since = Some(now);
@@ -70,7 +79,15 @@ async fn settle_round(core: &Core) {
         let mut progressed = false;
         for command in commands {
             let text = command.to_string();
-            match core.consensus.propose(command).await {
+            let settles = matches!(command, Command::Settle { .. });
+            if settles {
+                pause::point("settle.before").await;
+            }
+            let proposed = core.consensus.propose(command).await;
+            if settles {
+                pause::point("settle.after").await;
+            }
+            match proposed {
                 Ok((_, Outcome::Applied)) => {
                     info!(command = text, "the in-sync set changed");
                     progressed = true;
@@ -100,7 +117,8 @@ async fn membership_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
         }
         while leads(&core) {
             match membership_step(&core).await {
-                Ok(true) => {}
+                // A member may have waited for its vote to enter the in-sync set.
+                Ok(true) => core.nudge.notify_one(),
                 Ok(false) => break,
                 Err(error) => {
                     debug!(%error, "the membership could not be changed now; it will be tried again");
@@ -117,7 +135,7 @@ fn leads(core: &Core) -> bool {
 }
 
 /// Makes one change; says if there was one to make.
-async fn membership_step(core: &Core) -> Result<bool, crate::consensus::ConsensusError> {
+async fn membership_step(core: &Core) -> Result<bool, ConsensusError> {
     if core.consensus.is_change_unfinished() {
         core.consensus.resume_change().await?;
         return Ok(true);
@@ -147,12 +165,19 @@ async fn membership_step(core: &Core) -> Result<bool, crate::consensus::Consensu
             .get(m)
             .is_some_and(|h| core.clock.now().saturating_duration_since(h.at) < limits::MEMBER_DEAD)
     };
-    if voters.len() < limits::VOTERS_MAX
-        && let Some(learner) = learners.iter().find(|m| heard(m))
-    {
-        info!(member = %learner, "promoting a member to a voter");
-        core.consensus.promote(*learner).await?;
-        return Ok(true);
+    if voters.len() >= limits::VOTERS_MAX {
+        return Ok(false);
+    }
+    for learner in learners.iter().filter(|m| heard(m)) {
+        match core.consensus.promote(*learner).await {
+            Ok(()) => {
+                info!(member = %learner, "a member is now a voter");
+                return Ok(true);
+            }
+            // One that is far behind does not keep the others waiting.
+            Err(ConsensusError::Behind { .. }) => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(false)
 }
@@ -175,6 +200,13 @@ async fn confirm_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
 /// Carries the latest report to the primary.
 async fn report_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
     let mut outbox = core.outbox.subscribe();
+    // Counted on only once it may serve: an answered key is usable on every member in sync.
+    let mut confirmed = core.confirmed.subscribe();
+    tokio::select! {
+        _ = confirmed.wait_for(|confirmed| *confirmed) => {}
+        _ = stop.changed() => return,
+    }
+    outbox.mark_changed();
     let mut leadership = core.consensus.leadership();
     while !*stop.borrow() {
         tokio::select! {

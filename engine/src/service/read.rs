@@ -18,7 +18,7 @@ impl Core {
                 self.consensus.barrier().await.map_err(|e| consensus_failure(&e))?
             }
             Some(leader) => {
-                match self.call_member(leader, MemberRequest::ReadIndex, limits::ATTEMPT).await? {
+                match self.call_primary(leader, MemberRequest::ReadIndex, limits::ATTEMPT).await? {
                     MemberAnswer::ReadIndex(index) => index,
                     _ => {
                         return Err(Failure::new(
@@ -35,7 +35,10 @@ impl Core {
         let shown = tokio::time::timeout(limits::OVERALL, scanned.wait_for(|at| *at >= index)).await;
         match shown {
             Ok(Ok(_)) => Ok(index),
-            _ => Err(Failure::new(FailureKind::Busy, format!("{} is still catching up: try again", self.me))),
+            _ => Err(Failure::new(
+                FailureKind::Busy,
+                format!("{} is still catching up: try again", self.named(self.me)),
+            )),
         }
     }
 
@@ -59,8 +62,15 @@ impl Core {
         label: Option<String>,
         after: Option<ObjectId>,
     ) -> Result<Answer, Failure> {
-        self.patient_barrier().await?;
+        let confirmed = self.patient_barrier().await;
         let found = self.catalogue.find(label.as_deref(), after, limits::ROWS_MAX + 1);
+        match confirmed {
+            Ok(_) => {}
+            // What is there by name is found without a quorum; that nothing is there is not believed.
+            Err(failure) if failure.kind == FailureKind::NoQuorum && label.is_some() && !found.is_empty() => {
+            }
+            Err(failure) => return Err(failure),
+        }
         let more = found.len() > limits::ROWS_MAX;
         let rows = self.agreed.read(|state| {
             found

@@ -195,6 +195,9 @@ pub fn public_record(
         }
     }
     attributes.extend(facts.iter().filter(|(a, _)| **a != A::VALUE).map(|(a, v)| (*a, v.clone())));
+    if let KeyAlgorithm::Rsa { bits } = algorithm {
+        attributes.insert(A::MODULUS_BITS, V::Number(bits.into()));
+    }
     attributes.insert(A::LOCAL, V::Bool(origin == Origin::Generated));
     attributes.insert(A::KEY_GEN_MECHANISM, V::Number(origin_mechanism(algorithm, origin)));
     attributes.insert(A::KEY_TYPE, V::Number(key_type(algorithm)));

@@ -40,9 +40,19 @@ pub struct Watch {
     pub waiting: BTreeMap<RequestId, Instant>,
     /// Since when this member has been primary: silence before it does not count.
     pub since: Option<Instant>,
+    /// Members that vote, by the last finished change of the voters.
+    pub voters: BTreeSet<MemberId>,
+    /// Members whose machine says that no process of theirs listens.
+    pub absent: BTreeSet<MemberId>,
 }
 
 impl Watch {
+    /// True if the group has to give the member a vote first. Counted on without one, it could be what is left of the
+    /// group after a loss, and no quorum with it.
+    fn awaits_vote(&self, member: MemberId) -> bool {
+        !self.voters.contains(&member) && self.voters.len() < limits::VOTERS_MAX
+    }
+
     /// Notes which requests wait, and since when.
     pub fn note_waiting(&mut self, state: &State, now: Instant) {
         let unsettled: BTreeSet<RequestId> = state.unsettled().collect();
@@ -74,6 +84,9 @@ fn standing(state: &State, watch: &Watch, now: Instant, id: MemberId, member: &M
     match &member.standing {
         Standing::OutOfSync(_) => {
             let heard = heard.filter(|h| fresh(h, now) && h.token == TokenHealth::Healthy)?;
+            if watch.absent.contains(&id) || watch.awaits_vote(id) {
+                return None;
+            }
             let lag = state.applied().0.saturating_sub(heard.reached.0);
             (lag <= limits::ENTER_LAG_ENTRIES).then_some(Command::EnterInSync { member: id })
         }
@@ -99,6 +112,9 @@ fn leave_reason(state: &State, watch: &Watch, now: Instant, id: MemberId) -> Opt
     let heard = watch.heard.get(&id);
     if let Some(TokenHealth::Failed(why)) = heard.map(|h| &h.token) {
         return Some(LeaveReason::TokenFailed(short(why)));
+    }
+    if watch.absent.contains(&id) {
+        return Some(LeaveReason::Unreachable);
     }
     let last = heard.map(|h| h.at).into_iter().chain(watch.since).max()?;
     if now.saturating_duration_since(last) >= limits::MEMBER_DEAD {
@@ -244,6 +260,7 @@ mod tests {
             let now = Instant::now();
             let mut story =
                 Self { state: State::default(), watch: Watch { since: Some(now), ..Watch::default() }, now };
+            story.watch.voters = (1..=3).map(MemberId).collect();
             story.apply(Command::Bootstrap(Box::new(Bootstrap {
                 group: GroupId([1; 8]),
                 lineage: Lineage(1),
@@ -368,6 +385,33 @@ mod tests {
         assert_eq!(story.decide(), std::slice::from_ref(&leave));
         story.apply(leave);
         assert_eq!(story.verdicts().len(), 1);
+    }
+
+    #[test]
+    fn a_member_whose_process_is_gone_leaves_at_once_and_enters_when_it_is_back() {
+        let mut story = Story::begin();
+        story.put(1, 1);
+        story.held(1, 1);
+        story.watch.absent = [MemberId(2), MemberId(3)].into();
+        story.hear(3, &[], TokenHealth::Healthy);
+        let leave = Command::LeaveInSync { member: MemberId(2), reason: LeaveReason::Unreachable };
+        assert_eq!(story.decide(), std::slice::from_ref(&leave));
+        story.apply(leave);
+        assert_eq!(story.verdicts().len(), 1);
+        story.watch.absent.clear();
+        story.hear(2, &[], TokenHealth::Healthy);
+        assert!(story.decide().contains(&Command::EnterInSync { member: MemberId(2) }));
+    }
+
+    #[test]
+    fn a_member_gets_its_vote_before_it_is_counted_on() {
+        let mut story = Story::begin();
+        story.hear(3, &[], TokenHealth::Healthy);
+        story.watch.voters = [MemberId(1), MemberId(2)].into();
+        assert_eq!(story.decide(), []);
+        // All votes are given: further members follow without one.
+        story.watch.voters = (10..10 + limits::VOTERS_MAX as u64).map(MemberId).collect();
+        assert_eq!(story.decide(), [Command::EnterInSync { member: MemberId(3) }]);
     }
 
     #[test]

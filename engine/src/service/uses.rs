@@ -26,12 +26,25 @@ impl Core {
             Some(_) => return self.use_here(&usage).await,
             None => {}
         }
-        let mut failure = match self.use_here(&usage).await {
+        loop {
+            let waits = self.awaits_word();
+            match self.use_anywhere(&usage).await {
+                // Nobody else could: this member can once it has the group's word, or has waited for it in vain.
+                Err(failure) if waits && failure.remedy() != Remedy::GiveUp => {
+                    tokio::time::sleep(limits::RETRY_PAUSE).await;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn use_anywhere(&self, usage: &UseRequest) -> Result<Answer, Failure> {
+        let mut failure = match self.use_here(usage).await {
             Err(failure) if failure.remedy() != Remedy::GiveUp => failure,
             done => return done,
         };
-        for member in self.other_holders(&usage) {
-            match self.use_at(member, &usage).await {
+        for member in self.other_holders(usage) {
+            match self.use_at(member, usage).await {
                 Err(next) if next.remedy() != Remedy::GiveUp => failure = next,
                 done => return done,
             }
@@ -72,7 +85,10 @@ impl Core {
         let forward = MemberRequest::Forward(Box::new(ClientRequest::Use(copy)));
         match self.call_member(member, forward, limits::ATTEMPT).await? {
             MemberAnswer::Forwarded(answer) => Ok(*answer),
-            _ => Err(Failure::new(FailureKind::Internal, format!("{member} answered another question"))),
+            _ => Err(Failure::new(
+                FailureKind::Internal,
+                format!("{} answered another question", self.named(member)),
+            )),
         }
     }
 
@@ -89,7 +105,7 @@ impl Core {
             tokio::time::timeout(limits::ATTEMPT, self.operate(name, usage)).await.map_err(|_| {
                 Failure::new(
                     FailureKind::TokenFailed,
-                    format!("the token of {} did not answer in time", self.me),
+                    format!("the token of {} did not answer in time", self.named(self.me)),
                 )
             })??;
         // Removed while the token worked: the answer would come after the deletion's.

@@ -255,6 +255,12 @@ pub struct RecoveryCopy {
     pub envelope_key: Vec<u8>,
 }
 
+impl fmt::Debug for RecoveryCopy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RecoveryCopy(..)")
+    }
+}
+
 /// A new object as the primary originated it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewObject {

@@ -248,6 +248,14 @@ impl State {
         self.requests.get(id)
     }
 
+    /// What came so far of this very request: None if it is not in the table.
+    ///
+    /// # Errors
+    /// [`Rejection::ParametersDiffer`] if its id was used for something else.
+    pub fn repeated(&self, request: &RequestContext) -> Result<Option<RequestState>, Rejection> {
+        self.requests.known(request)
+    }
+
     /// The members that a Done for this unsettled request must cover now; empty if no token has to hold or drop
     /// anything, or if the request is not unsettled.
     pub fn waits_for(&self, id: RequestId) -> BTreeSet<MemberId> {

@@ -38,6 +38,16 @@ impl RequestTable {
         Some(row.state.clone())
     }
 
+    /// The state of a request that is in the table; [`Rejection::ParametersDiffer`] if it was another one.
+    pub(super) fn known(&self, request: &RequestContext) -> Result<Option<RequestState>, Rejection> {
+        let client = self.clients.get(&request.id.client);
+        match client.and_then(|row| row.outcomes.get(&request.id.sequence)) {
+            None => Ok(None),
+            Some(row) if row.parameters == request.parameters => Ok(Some(row.state.clone())),
+            Some(_) => Err(Rejection::ParametersDiffer),
+        }
+    }
+
     /// Says whether a request is new (None), has an outcome already, or may not be asked. Changes nothing.
     pub(super) fn check(
         &self,
@@ -48,9 +58,8 @@ impl RequestTable {
         let Some(row) = self.clients.get(&client) else {
             return self.check_newcomer(request, index);
         };
-        if let Some(outcome) = row.outcomes.get(&sequence) {
-            let same = outcome.parameters == request.parameters;
-            return if same { Ok(Some(outcome.state.clone())) } else { Err(Rejection::ParametersDiffer) };
+        if let Some(outcome) = self.known(request)? {
+            return Ok(Some(outcome));
         }
         let watermark = row.watermark.max(request.watermark);
         if sequence < watermark {

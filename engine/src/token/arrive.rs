@@ -165,7 +165,7 @@ impl Vault {
         key: Handle,
     ) -> Result<(KeyAlgorithm, Originated), TokenError> {
         // Some tokens make a key sensitive because its base is.
-        if session.read_flag(key, A::SENSITIVE) == Some(true) {
+        if !is_sensitive(&arrival.asked) && session.read_flag(key, A::SENSITIVE) == Some(true) {
             arrival.force(A::SENSITIVE, true);
         }
         let algorithm = self.kind_of(session, &arrival, key)?;

@@ -58,6 +58,17 @@ pub enum TokenError {
         /// What there is.
         found: String,
     },
+    /// A token to be made is there already.
+    #[error(
+        "{found} already, and a token is never overwritten. To use that token, leave --create-token out; to have a \
+         new one, {anew}"
+    )]
+    Exists {
+        /// What is there.
+        found: String,
+        /// How to have a new one all the same.
+        anew: &'static str,
+    },
     /// This process has the token open already; a second user of its sessions would break the first.
     #[error("this process has the token open already: close the first handle before opening a second")]
     InUse,
@@ -149,6 +160,7 @@ impl TokenError {
             Self::Module { .. }
             | Self::Folder { .. }
             | Self::NoSlot { .. }
+            | Self::Exists { .. }
             | Self::InUse
             | Self::WrongPin
             | Self::PinLocked
@@ -171,7 +183,7 @@ impl TokenError {
             self,
             Self::Call {
                 code: GENERAL_ERROR | FUNCTION_FAILED | DEVICE_ERROR | DEVICE_MEMORY,
-                verdict: TokenVerdict::Refused,
+                verdict: TokenVerdict::Refused | TokenVerdict::Failed,
                 ..
             }
         )

@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+/// Digits behind the name of a token that is being made.
+const ASIDE_HEX_DIGITS: usize = 16;
+
 static LIBRARIES: Mutex<BTreeMap<PathBuf, &'static Module>> = Mutex::new(BTreeMap::new());
 static SEATS: Mutex<BTreeSet<(usize, u64)>> = Mutex::new(BTreeSet::new());
 
@@ -122,6 +125,7 @@ fn find(source: &ModuleSource, choice: &SlotChoice) -> Result<(&'static Module, 
                 let reason = "it holds no token: 'keyraft init' or 'keyraft join' makes one".to_string();
                 return Err(TokenError::Folder { folder: folder.clone(), reason });
             }
+            sweep_aside(folder);
             let (module, slot) = embedded(folder)?;
             let info = module.token_info(slot)?;
             return if fits(choice, &info) { Ok((module, slot)) } else { Err(no_slot(choice, &[info])) };
@@ -254,7 +258,9 @@ pub fn initialize(source: &ModuleSource, label: &str, so_pin: &Pin, pin: &Pin) -
                 if info.flags & CKF_TOKEN_INITIALIZED == 0 {
                     free = free.or(Some(slot));
                 } else if info.label == label {
-                    return Err(no_free(format!("a token '{label}' is there already")));
+                    let found = format!("a token with the label '{label}' is there");
+                    let anew = "name another token.label, or remove this one with its maker's tool";
+                    return Err(TokenError::Exists { found, anew });
                 }
             }
             let slot = free.ok_or_else(|| no_free("no slot is free".to_string()))?;
@@ -268,22 +274,54 @@ fn no_free(found: String) -> TokenError {
     TokenError::NoSlot { choice: "'a free slot for a new token'".to_string(), found }
 }
 
+fn aside_prefix(name: &std::ffi::OsStr) -> String {
+    format!(".{}.", name.to_string_lossy())
+}
+
+/// Removes what a kill left of a token that was being made: it never held a key. Nothing else is touched.
+fn sweep_aside(folder: &Path) {
+    let (Some(name), Some(parent)) = (folder.file_name(), folder.parent()) else { return };
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let Ok(entries) = std::fs::read_dir(parent) else { return };
+    let prefix = aside_prefix(name);
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let named =
+            entry.file_name().to_str().and_then(|text| text.strip_prefix(&prefix)).is_some_and(|hex| {
+                hex.len() == ASIDE_HEX_DIGITS && data_encoding::HEXLOWER.decode(hex.as_bytes()).is_ok()
+            });
+        let ours = named
+            && std::fs::read_dir(&path).is_ok_and(|mut inside| {
+                inside.all(|file| {
+                    file.is_ok_and(|file| file.file_name().to_string_lossy().starts_with("token.sql"))
+                })
+            });
+        if ours {
+            tracing::warn!(folder = %path.display(), "a token that was never finished is removed");
+            if let Err(error) = std::fs::remove_dir_all(&path) {
+                tracing::warn!(folder = %path.display(), %error, "it cannot be removed");
+            }
+        }
+    }
+}
+
 /// A kill while a token is made leaves it stuck, so it is made aside and renamed when it is whole.
 fn initialize_folder(folder: &Path, label: &str, so_pin: &Pin, pin: &Pin) -> Result<(), TokenError> {
     use std::os::unix::fs::DirBuilderExt;
     let trouble = |reason: String| TokenError::Folder { folder: folder.to_path_buf(), reason };
     if std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
-        return Err(trouble("it is not empty; a token is never overwritten. Remove it first".to_string()));
+        let found = format!("the embedded token's folder {} is there", folder.display());
+        return Err(TokenError::Exists { found, anew: "remove that folder, and with it every key in it" });
     }
-    let mut random = [0; 8];
+    sweep_aside(folder);
+    let mut random = [0; ASIDE_HEX_DIGITS / 2];
     getrandom::fill(&mut random).map_err(|error| trouble(format!("no random bytes: {error}")))?;
     let name = folder.file_name().ok_or_else(|| trouble("it has no name".to_string()))?;
     let parent = match folder.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let aside = format!(".{}.{}", name.to_string_lossy(), data_encoding::HEXLOWER.encode(&random));
-    let aside = parent.join(aside);
+    let aside = parent.join(format!("{}{}", aside_prefix(name), data_encoding::HEXLOWER.encode(&random)));
     let io = |error: std::io::Error| trouble(error.to_string());
     std::fs::DirBuilder::new().mode(0o700).create(&aside).map_err(io)?;
     let made = embedded(&aside)

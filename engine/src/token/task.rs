@@ -15,8 +15,8 @@ use aws_lc_rs::rsa::{OAEP_SHA1_MGF1SHA1, OaepPublicEncryptingKey, PublicEncrypti
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use tokio::sync::{oneshot, watch};
 use zeroize::Zeroizing;
 
@@ -106,8 +106,68 @@ impl Queue {
     }
 }
 
+/// Sessions for those who work on threads of their own, as many as the token's threads have.
+struct Bench {
+    vault: Weak<Vault>,
+    desks: Mutex<Desks>,
+    freed: Condvar,
+}
+
+#[derive(Default)]
+struct Desks {
+    idle: Vec<Desk>,
+    lent: usize,
+    closed: bool,
+}
+
+impl Bench {
+    /// Works at a free desk; waits for one no longer than [`limits::ATTEMPT`].
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&Vault, &mut Desk) -> Result<T, TokenError>,
+    ) -> Result<T, TokenError> {
+        let vault = self.vault.upgrade().ok_or(TokenError::Closed)?;
+        let mut desk = self.borrow()?;
+        let done = catch_unwind(AssertUnwindSafe(|| work(&vault, &mut desk)));
+        let mut desks = self.desks.lock();
+        desks.lent -= 1;
+        // A panic loses its session.
+        if done.is_ok() && !desks.closed {
+            desks.idle.push(desk);
+        }
+        drop(desks);
+        self.freed.notify_one();
+        done.unwrap_or(Err(TokenError::Closed))
+    }
+
+    fn borrow(&self) -> Result<Desk, TokenError> {
+        let mut desks = self.desks.lock();
+        loop {
+            if desks.closed {
+                return Err(TokenError::Closed);
+            }
+            if desks.lent < limits::TOKEN_THREADS {
+                desks.lent += 1;
+                return Ok(desks.idle.pop().unwrap_or_default());
+            }
+            if self.freed.wait_for(&mut desks, limits::ATTEMPT).timed_out() {
+                return Err(TokenError::Busy(desks.lent));
+            }
+        }
+    }
+
+    fn close(&self) {
+        let mut desks = self.desks.lock();
+        desks.closed = true;
+        desks.idle.clear();
+        drop(desks);
+        self.freed.notify_all();
+    }
+}
+
 struct Shared {
     queue: Arc<Queue>,
+    bench: Bench,
     ledger: Arc<Ledger>,
     /// Keys being generated: they may block a token for seconds.
     generating: AtomicUsize,
@@ -117,6 +177,7 @@ struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        self.bench.close();
         self.queue.close();
     }
 }
@@ -139,7 +200,9 @@ impl Token {
         let life = Arc::new(life);
         let queue = Arc::new(Queue::default());
         let ledger = vault.ledger.clone();
-        let shared = Shared { queue: queue.clone(), ledger, generating: AtomicUsize::new(0), alive };
+        let bench =
+            Bench { vault: Arc::downgrade(&vault), desks: Mutex::default(), freed: Condvar::default() };
+        let shared = Shared { queue: queue.clone(), bench, ledger, generating: AtomicUsize::new(0), alive };
         for number in 0..limits::TOKEN_THREADS {
             let (vault, queue, life) = (vault.clone(), queue.clone(), life.clone());
             let run = move || {
@@ -525,6 +588,23 @@ impl Token {
         self.with_session(move |vault, session| vault.random(session, bytes)).await
     }
 
+    /// [`Token::operate`] on the calling thread, so that no other thread is woken. Blocks for as long as the token does,
+    /// and up to [`limits::ATTEMPT`] for a free session before that.
+    ///
+    /// # Errors
+    /// As [`Token::operate`]; or every session is in use.
+    pub fn operate_now(
+        &self,
+        key: &UsedKey,
+        kind: &UseKind,
+        mechanism: &Mechanism,
+        data: &[u8],
+    ) -> Result<Zeroizing<Vec<u8>>, TokenError> {
+        self.shared.bench.with(|vault, desk| {
+            desk.with(vault, |session| vault.operate(session, key, kind, mechanism, data))
+        })
+    }
+
     /// Really uses a key that lies in the token, ahead of all waiting jobs. An open session proves nothing.
     ///
     /// # Errors
@@ -548,6 +628,7 @@ impl Token {
     /// Closes the token: running jobs end, waiting ones answer [`TokenError::Closed`], sessions close. A thread that
     /// hangs in the token is left behind after [`limits::CANARY_LIMIT`].
     pub async fn close(self) {
+        self.shared.bench.close();
         self.shared.queue.close();
         let mut alive = self.shared.alive.clone();
         let gone = async { while alive.changed().await.is_ok() {} };

@@ -69,6 +69,30 @@ fn the_smk_and_member_keys_do_what_they_are_for_and_nothing_else() {
     assert!(session.unwrap(&oaep, unlock.handle, &delivered, &strict).is_err());
 }
 
+#[test]
+fn what_a_kill_left_of_a_new_token_goes_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str, files: &[&str]| {
+        let path = folder.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        files.iter().for_each(|file| std::fs::write(path.join(file), "x").unwrap());
+        path
+    };
+    let left = |name| place(name, &["token.sql", "token.sql-journal"]);
+    let ours = [left(".token.0123456789abcdef"), place(".token.0000000000000000", &[])];
+    let others = [
+        left(".token.0123456789ABCDEF"),
+        left(".token.0123"),
+        left(".other.0123456789abcdef"),
+        place(".token.1111111111111111", &["token.sql", "letter"]),
+    ];
+    let config = config(folder.path());
+    assert!(ours.iter().all(|path| !path.exists()) && others.iter().all(|path| path.exists()));
+    let again = left(".token.0123456789abcdef");
+    slot::open(&config).unwrap();
+    assert!(!again.exists() && others.iter().all(|path| path.exists()));
+}
+
 #[tokio::test]
 async fn a_closed_token_answers_so_and_a_full_queue_is_a_limit() {
     let folder = tempfile::tempdir().unwrap();

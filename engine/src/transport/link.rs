@@ -11,11 +11,11 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use rustls::ClientConfig;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 use tracing::{debug, warn};
@@ -28,6 +28,7 @@ struct Inner {
     hello: Hello,
     directory: Arc<dyn Directory>,
     table: Mutex<Table>,
+    absence: Notify,
 }
 
 #[derive(Default)]
@@ -35,6 +36,8 @@ struct Table {
     closed: bool,
     attempts: u64,
     slots: HashMap<(MemberId, Lane), Slot>,
+    /// Members whose machine refused the last connection.
+    absent: HashSet<MemberId>,
 }
 
 type Connected = Result<Arc<Connection>, LinkError>;
@@ -55,7 +58,7 @@ impl Links {
     /// that cannot be used ([`Identity::check`]) shows in every call.
     pub fn new(identity: Identity, hello: Hello, directory: Arc<dyn Directory>) -> Self {
         let tls = tls::mutual(&identity);
-        Self(Arc::new(Inner { tls, hello, directory, table: Mutex::default() }))
+        Self(Arc::new(Inner { tls, hello, directory, table: Mutex::default(), absence: Notify::new() }))
     }
 
     /// Asks a member and waits for its answer, for at most `deadline`. May be dropped at any time; the request may
@@ -77,10 +80,27 @@ impl Links {
         connection.call(&request, deadline).await
     }
 
+    /// True if a member's process is gone: its machine has refused the last try to connect, and no connection to it is
+    /// open. Not true of one that hangs or that no way leads to.
+    pub fn is_absent(&self, member: MemberId) -> bool {
+        let table = self.0.table.lock();
+        let open = |(key, slot): (&(MemberId, Lane), &Slot)| match slot {
+            Slot::Open(connection) => key.0 == member && connection.is_open(),
+            Slot::Connecting { .. } | Slot::Failed { .. } => false,
+        };
+        table.absent.contains(&member) && !table.slots.iter().any(open)
+    }
+
+    /// Resolves when some member has become absent. One waiter.
+    pub async fn absence(&self) {
+        self.0.absence.notified().await;
+    }
+
     /// Closes the connections to a member and forgets what was learned of reaching it: it was removed, or its
     /// address or key changed.
     pub fn forget(&self, member: MemberId) {
         let mut table = self.0.table.lock();
+        table.absent.remove(&member);
         for (_, slot) in table.slots.extract_if(|(to, _), _| *to == member) {
             slot.close("the member was forgotten");
         }
@@ -179,6 +199,7 @@ impl Inner {
         let slot = match &connected {
             Ok(connection) => {
                 debug!(%to, ?lane, "connected");
+                table.absent.remove(&to);
                 Slot::Open(connection.clone())
             }
             Err(why) => {
@@ -203,7 +224,12 @@ impl Inner {
         key: Fingerprint,
     ) -> Result<Connection, LinkError> {
         let config = self.tls.clone().map_err(|e| LinkError::Refused(e.to_string()))?;
-        let stream = TcpStream::connect(address).await.map_err(|e| LinkError::Unreachable(e.to_string()))?;
+        let stream = TcpStream::connect(address).await.map_err(|e| {
+            if e.kind() == std::io::ErrorKind::ConnectionRefused && self.table.lock().absent.insert(to) {
+                self.absence.notify_one();
+            }
+            LinkError::Unreachable(e.to_string())
+        })?;
         stream::prepare(&stream).map_err(|e| LinkError::Unreachable(e.to_string()))?;
         let stream = TlsConnector::from(config)
             .connect(tls::server_name(), stream)

@@ -3,7 +3,7 @@ use crate::domain::KeyAlgorithm;
 use proptest::prelude::*;
 
 fn record(number: u8, label: u8, flags: u8) -> AttributeRecord {
-    let class = if number % 2 == 0 { ObjectClass::SecretKey } else { ObjectClass::PublicKey };
+    let class = if number.is_multiple_of(2) { ObjectClass::SecretKey } else { ObjectClass::PublicKey };
     AttributeRecord {
         class,
         algorithm: Some(KeyAlgorithm::Aes { bits: 256 }),

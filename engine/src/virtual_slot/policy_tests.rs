@@ -70,8 +70,10 @@ fn a_use_needs_its_flag_mechanism_day_and_login() {
 #[test]
 fn only_what_may_leave_is_wrapped() {
     const KEY_WRAP: u64 = 0x2109;
+    fn may(wrapping: &AttributeRecord, key: &AttributeRecord) -> Result<(), Failure> {
+        may_wrap(wrapping, key, KEY_WRAP, USER)
+    }
     let wrapping = secret(&[]);
-    let may = |wrapping: &AttributeRecord, key| may_wrap(wrapping, key, KEY_WRAP, USER);
     let good = secret(&[(A::EXTRACTABLE, V::Bool(true))]);
     assert_eq!(may(&wrapping, &good), Ok(()));
     assert_eq!(code(may(&wrapping, &secret(&[]))), ckr::KEY_UNEXTRACTABLE);

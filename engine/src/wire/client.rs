@@ -2,10 +2,10 @@
 
 use super::slot::{SlotCall, SlotReply};
 use crate::domain::{
-    Attributes, CannotCarry, GroupId, KeyAlgorithm, Lineage, LogIndex, Mechanism, MemberId, ObjectClass,
-    ObjectId, RequestId, Role,
+    Attributes, CannotCarry, Generation, GroupId, KeyAlgorithm, Lineage, LogIndex, Mechanism, MemberId,
+    ObjectClass, ObjectId, RequestId, Role,
 };
-use crate::state::{GroupOption, LeaveReason, Options};
+use crate::state::{GroupOption, LeaveReason, Options, RecoveryCopy};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use zeroize::Zeroizing;
@@ -226,6 +226,8 @@ pub struct GroupStatus {
     pub user_pin: bool,
     /// True if it has a security officer's PIN.
     pub so_pin: bool,
+    /// What the offline recovery key can open, by SMK generation; empty if none was named.
+    pub recovery: Vec<(Generation, RecoveryCopy)>,
 }
 
 /// A row of `status`.

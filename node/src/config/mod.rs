@@ -159,7 +159,7 @@ impl Config {
             Problem::new(
                 Exit::Config,
                 format!("cannot read the configuration {}: {e}", path.display()),
-                "name it with --config or KEYRAFT_CONFIG; 'keyraft config example' prints one to start from",
+                "name it with --config or KEYRAFT_MEMBER_CONFIG; 'keyraft config example' prints one to start from",
             )
         })?;
         let absolute =

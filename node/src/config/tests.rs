@@ -146,5 +146,5 @@ fn broken_toml_names_the_line() {
 fn a_missing_file_names_the_remedies() {
     let problem = Config::load(Path::new("/nonexistent/keyraft.toml")).expect_err("is refused");
     assert_eq!(problem.exit, Exit::Config);
-    assert!(problem.remedy.contains("KEYRAFT_CONFIG"), "{problem}");
+    assert!(problem.remedy.contains("KEYRAFT_MEMBER_CONFIG"), "{problem}");
 }

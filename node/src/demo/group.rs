@@ -102,7 +102,7 @@ impl Group {
         let mut command = Command::new(&self.program);
         command.arg("--config").arg(self.members[index].config());
         // The demo is its own world: nothing of the caller's environment may point a member elsewhere.
-        command.env_remove("KEYRAFT_CONFIG").env_remove("KEYRAFT_SOCKET").env_remove("NOTIFY_SOCKET");
+        command.env_remove("KEYRAFT_MEMBER_CONFIG").env_remove("KEYRAFT_SOCKET").env_remove("NOTIFY_SOCKET");
         // Ctrl-C at the terminal is the demo's to handle.
         command.process_group(0).stdin(Stdio::null());
         command

@@ -57,7 +57,7 @@ fn keep(group: Group, report: &Report) {
     let ids: Vec<String> = group.let_go().iter().map(u32::to_string).collect();
     report.put(&format!(
         "\nThe group is running. Talk to it:\n\
-         \x20 export KEYRAFT_CONFIG={config}\n\
+         \x20 export KEYRAFT_MEMBER_CONFIG={config}\n\
          \x20 {program} status\n\
          \x20 {program} key create ec:p256 --label mine\n\
          \x20 echo hello | {program} key sign mine\n\

@@ -2,7 +2,7 @@
 
 use keyraft_engine::domain::KeyAlgorithm;
 use keyraft_node::exit::Exit;
-use keyraft_tests::TokenKind::Embedded;
+use keyraft_tests::TokenKind::{Embedded, SoftHsm};
 use keyraft_tests::group::write_private;
 use keyraft_tests::keys::{create_at, list};
 use keyraft_tests::{Group, eventually, turn};
@@ -65,7 +65,11 @@ async fn bad_input_is_named_and_changes_nothing() {
         (&["key", "list", "--limit", "0"], Exit::Usage, "1..=1000000"),
         (&["member", "remove", "m0"], Exit::Usage, "member list"),
         (&["member", "remove", "m9"], Exit::NotFound, "m9"),
-        (&["member", "remove", "m1"], Exit::Refused, "step-down"),
+        (
+            &["member", "remove", "m1"],
+            Exit::Refused,
+            "m1 ('a') is the primary: hand over with 'keyraft step-down'",
+        ),
         (&["option", "set", "partial_keys", "maybe"], Exit::Usage, "refuse or allow"),
         (&["option", "set", "fly", "true"], Exit::Usage, "partial_keys"),
         (&["step-down", "--to", "m9"], Exit::Refused, "status"),
@@ -124,5 +128,32 @@ async fn commands_about_a_healthy_group_succeed() {
         &["key", "list"],
     ] {
         group.json(0, words).await;
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_exists_is_not_made_again_and_the_refusal_says_what_to_do() {
+    let _turn = turn().await;
+    let group = Group::prepare(&[Embedded, SoftHsm]);
+    let so_pin = group.path("so-pin").display().to_string();
+    for (index, kind) in [Embedded, SoftHsm].into_iter().enumerate() {
+        let member = &group.members[index];
+        let make = ["init", "--create-token", "--so-pin-file", &so_pin];
+        group.json(index, &make).await;
+        // The first try left a token and, say, a broken store; the person begins again.
+        for entry in std::fs::read_dir(member.data()).expect("lists") {
+            let path = entry.expect("lists").path();
+            match path.is_dir() {
+                true if path == member.token(kind) => {}
+                true => std::fs::remove_dir_all(path).expect("is removed"),
+                false => std::fs::remove_file(path).expect("is removed"),
+            }
+        }
+        let ended = group.run(index, &make).await;
+        assert_eq!(ended.code, i32::from(Exit::Refused.code()), "{}", ended.said());
+        for says in ["already, and a token is never overwritten", "leave --create-token out"] {
+            assert!(ended.err.contains(says), "{}", ended.said());
+        }
+        group.json(index, &["init"]).await;
     }
 }

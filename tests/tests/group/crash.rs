@@ -4,14 +4,17 @@ use keyraft_engine::domain::{Curve, KeyAlgorithm, ObjectId};
 use keyraft_engine::wire::{FailureKind, UseKind};
 use keyraft_node::caller::Caller;
 use keyraft_node::mechanism::{Named, Purpose};
-use keyraft_tests::TokenKind::Embedded;
+use keyraft_tests::TokenKind::{Embedded, SoftHsm};
 use keyraft_tests::keys::{AnyMember, DATA, Made, create, delete, everywhere, label, list, prove, use_key};
-use keyraft_tests::{Dice, Group, STEP_LIMIT, turn};
+use keyraft_tests::token::{in_embedded, in_softhsm};
+use keyraft_tests::{Dice, Group, STEP_LIMIT, TokenKind, turn};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-const MEMBERS: usize = 3;
+/// The embedded token keeps keys in sessions, SoftHSM in files that a kill can tear.
+const KINDS: [TokenKind; 3] = [Embedded, SoftHsm, Embedded];
+const MEMBERS: usize = KINDS.len();
 const CLIENTS: u64 = 4;
 /// The kill comes so long after the clients begin, at most.
 const KILL_MAX_MS: u64 = 700;
@@ -42,7 +45,7 @@ fn seed() -> u64 {
 #[tokio::test]
 async fn nothing_answered_is_lost_or_undone() {
     let _turn = turn().await;
-    let mut group = Group::form(&[Embedded; MEMBERS]).await;
+    let mut group = Group::form(&KINDS).await;
     let mut live: BTreeMap<ObjectId, Made> = BTreeMap::new();
     let mut gone: Vec<Made> = Vec::new();
     let mut total = 0;
@@ -67,7 +70,7 @@ async fn nothing_answered_is_lost_or_undone() {
         works(&group, &live, &fresh, victim).await;
     }
     assert!(total > 0, "the clients did something");
-    tokens_hold_nothing_else(&mut group).await;
+    tokens_hold_nothing_else(&mut group, &live).await;
 }
 
 /// Clients at work, a kill in the midst of it, a return; ends when every client has its last answer.
@@ -172,10 +175,36 @@ async fn works(group: &Group, live: &BTreeMap<ObjectId, Made>, fresh: &[ObjectId
     }
 }
 
-/// `check` on each stopped member: its token works and holds no object that is not keyraft's, whole or partial.
-async fn tokens_hold_nothing_else(group: &mut Group) {
+/// The stopped members' tokens, as others see them: every key once, tagged and sealed off, and nothing besides.
+async fn tokens_hold_nothing_else(group: &mut Group, live: &BTreeMap<ObjectId, Made>) {
+    let id = group.status(0).await.group;
     for index in 0..MEMBERS {
         group.stop(index).await;
+    }
+    let own = ["transport".into(), "unlock".into(), "canary".into(), format!("{id}:smk.1")];
+    let keys = live.keys().map(|object| format!("{id}:{}.1.1", object.0));
+    let mut expected: Vec<String> = own.into_iter().chain(keys).map(|tag| format!("kr1:{tag}")).collect();
+    expected.sort();
+    for (member, kind) in group.members.iter().zip(KINDS) {
+        match kind {
+            SoftHsm => {
+                let lying = in_softhsm(member);
+                let mut tags: Vec<String> = lying.iter().map(|object| object.id.clone()).collect();
+                tags.sort();
+                assert_eq!(tags, expected, "what lies in the token of {}", member.name);
+                for object in &lying {
+                    assert_eq!(object.label, object.id, "{object:?}");
+                    assert!(object.access.starts_with("sensitive"), "{object:?}");
+                    assert!(object.access.split(", ").all(|word| word != "extractable"), "{object:?}");
+                }
+            }
+            Embedded => {
+                let found = in_embedded(member, id).await;
+                let whole = (found.ours.len(), found.smks.len(), found.other_groups.len());
+                assert_eq!(whole, (0, 1, 0), "keys live in sessions: {found:?}");
+                assert_eq!((found.foreign, found.half_written), (0, 0), "{found:?}");
+            }
+        }
     }
     for index in 0..MEMBERS {
         let found = group.json(index, &["check"]).await;

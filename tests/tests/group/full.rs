@@ -62,7 +62,8 @@ async fn a_full_token_refuses_the_key_and_stays_in_service() {
     for member in &group.members {
         let failure = create_at(&member.socket, "too many", algorithm).await.expect_err("there is no room");
         assert_eq!(failure.kind, FailureKind::Refused, "{failure}");
-        assert!(failure.to_string().starts_with(&format!("{full} refused the key: ")), "{failure}");
+        let text = failure.to_string();
+        assert!(text.starts_with(&format!("{full} ('")) && text.contains(" refused the key: "), "{text}");
         eprintln!("{failure}");
     }
     // It is in sync, serves what it has, and nothing is left behind of what was refused.

@@ -7,7 +7,7 @@ use keyraft_engine::domain::{
 use keyraft_tests::TokenKind::{Embedded, SoftHsm};
 use keyraft_tests::group::write_private;
 use keyraft_tests::search::Needles;
-use keyraft_tests::wire::Capture;
+use keyraft_tests::wire::{Capture, Traffic};
 use keyraft_tests::{Group, root, turn};
 use std::fs;
 use std::io::{Read, Write};
@@ -41,11 +41,16 @@ async fn an_imported_value_is_found_nowhere() {
     group.wait_in_sync().await;
     if let Some(capture) = capture {
         let traffic = capture.end();
-        assert!(traffic.len() > 10_000, "the members talked: {} bytes", traffic.len());
-        assert_eq!(needles.find(&traffic), None, "on the wire");
+        assert!(traffic.bytes() > 10_000, "the members talked: {} bytes", traffic.bytes());
+        assert_eq!(shown_by(&traffic, &needles), (None, None), "on the wire");
         let control = Capture::begin();
-        send_in_clear(&value);
-        assert_eq!(needles.find(&control.end()), Some("raw"), "the capture sees what is sent in the clear");
+        send_in_clear(&[&value]);
+        let whole = shown_by(&control.end(), &needles);
+        assert_eq!(whole, (Some("raw"), Some("raw")), "the capture sees what is sent in the clear");
+        let control = Capture::begin();
+        send_in_clear(&[&value[..9], &value[9..]]);
+        let split = shown_by(&control.end(), &needles);
+        assert_eq!(split, (None, Some("raw")), "what two frames share is seen in their stream alone");
     }
 
     let nowhere = |when: &str| {
@@ -71,12 +76,21 @@ async fn an_imported_value_is_found_nowhere() {
     );
 }
 
-/// Sends bytes over a loopback connection that nothing protects.
-fn send_in_clear(bytes: &[u8]) {
+/// How the value shows in single frames, and in streams.
+fn shown_by(traffic: &Traffic, needles: &Needles) -> (Option<&'static str>, Option<&'static str>) {
+    let streams = traffic.streams();
+    let frames = traffic.frames.iter().find_map(|frame| needles.find(frame));
+    (frames, streams.iter().find_map(|stream| needles.find(stream)))
+}
+
+/// Sends pieces, each in a frame of its own, over a loopback connection that nothing protects.
+fn send_in_clear(pieces: &[&[u8]]) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
     let mut sender = TcpStream::connect(listener.local_addr().expect("has an address")).expect("connects");
+    sender.set_nodelay(true).expect("sends at once");
     let (mut receiver, _) = listener.accept().expect("accepts");
-    sender.write_all(bytes).expect("sends");
-    receiver.read_exact(&mut vec![0; bytes.len()]).expect("receives");
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    for piece in pieces {
+        sender.write_all(piece).expect("sends");
+        receiver.read_exact(&mut vec![0; piece.len()]).expect("receives");
+    }
 }

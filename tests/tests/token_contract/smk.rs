@@ -178,5 +178,5 @@ case!(a_second_handle_a_wrong_pin_and_a_wrong_label_are_refused, |bench: Bench| 
     assert!(matches!(missing, Err(TokenError::Module { .. })));
     let full = ModuleSource::Embedded { folder: bench.folder.join("embedded-token") };
     let taken = keyraft_engine::token::initialize(&full, "x", &pin, &pin);
-    assert!(matches!(taken, Err(TokenError::Folder { .. })), "a token is never overwritten");
+    assert!(matches!(taken, Err(TokenError::Exists { .. })), "a token is never overwritten");
 });

@@ -1,6 +1,6 @@
 //! New objects, by all of PKCS#11's ways: agreed ones by the log, session objects sealed for the module to keep.
 
-use super::super::create::{Source, context, created};
+use super::super::create::{Source, context};
 use super::super::{Core, token_failure};
 use super::{Halt, Named};
 use crate::domain::{
@@ -79,7 +79,7 @@ impl Core {
         }
         let known = self.agreed.read(|state| state.request(change.request));
         let ids = match known {
-            Some(state) => created(self.wait_settled(change.request, state).await?)?,
+            Some(state) => self.created(self.wait_settled(change.request, state).await?)?,
             None => {
                 let context = context(change.request, change.watermark, &unsealed(by))?;
                 let birth = self.birth(by, asker).await?;

@@ -1,13 +1,16 @@
 //! Work with keys. The log is not touched.
 
 use super::super::{Core, token_failure};
-use super::{Answered, Halt, Named, Which};
+use super::{Answered, Halt, Named, Which, answered};
 use crate::domain::{Mechanism, ObjectClass};
 use crate::limits;
 use crate::token::{TokenError, UsedKey};
 use crate::virtual_slot::ckr;
-use crate::virtual_slot::policy::{Asker, Need, may_use, may_wrap};
-use crate::wire::{Failure, FailureKind, KeyRef, SecretBytes, SlotAnswer, UseKind};
+use crate::virtual_slot::policy::{Asker, Need, day, may_use, may_wrap};
+use crate::wire::{
+    Answer, Failure, FailureKind, KeyRef, Remedy, SecretBytes, SlotAnswer, SlotCall, SlotReply, SlotRequest,
+    UseKind,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use zeroize::Zeroizing;
@@ -21,34 +24,86 @@ impl Core {
         data: &[u8],
         asker: Asker,
     ) -> Result<SlotAnswer, Halt> {
+        let need = Need::from(kind);
+        if let KeyRef::Object(object) = key {
+            self.settled_surely(*object, need.bad_handle()).await?;
+        }
+        let used = self.key_for(key, need, mechanism, data, asker)?;
+        let output = self.in_time(limits::ATTEMPT, self.token.operate(used, kind, mechanism, data)).await?;
+        self.still_there(key, need)?;
+        Ok(SlotAnswer::Output(SecretBytes(output)))
+    }
+
+    /// The same on the calling thread; None if something has to be waited for, or another member has to be asked.
+    pub(in super::super) fn slot_now(&self, call: &SlotCall) -> Option<Result<Answer, Failure>> {
+        let SlotRequest::Use { key, kind, mechanism, data } = &call.ask else { return None };
+        let index = self.agreed.read(|state| state.applied());
+        if index < call.seen {
+            return None;
+        }
+        match answered(self.use_now(call, key, kind, mechanism, &data.0)) {
+            Ok(answer) => Some(Ok(Answer::Slot(Box::new(SlotReply { index, answer })))),
+            Err(failure) if failure.remedy() == Remedy::GiveUp => Some(Err(failure)),
+            Err(_) => None,
+        }
+    }
+
+    fn use_now(
+        &self,
+        call: &SlotCall,
+        key: &KeyRef,
+        kind: &UseKind,
+        mechanism: &Mechanism,
+        data: &[u8],
+    ) -> Result<SlotAnswer, Halt> {
+        let need = Need::from(kind);
+        let asker = Asker { role: self.ticket_role(call)?, today: day(self.clock.unix()) };
+        if let KeyRef::Object(object) = key
+            && self.settled(*object).is_none()
+        {
+            let text = format!("{} does not know object {object} yet", self.me);
+            return Err(Failure::new(FailureKind::NotInSync, text).into());
+        }
+        let used = self.key_for(key, need, mechanism, data, asker)?;
+        let output = self.token.operate_now(&used, kind, mechanism, data);
+        let output = output.map_err(|error| token_failure(self.me, &error))?;
+        self.still_there(key, need)?;
+        Ok(SlotAnswer::Output(SecretBytes(output)))
+    }
+
+    /// A key as the token takes it, if it may be used so.
+    fn key_for(
+        &self,
+        key: &KeyRef,
+        need: Need,
+        mechanism: &Mechanism,
+        data: &[u8],
+        asker: Asker,
+    ) -> Result<UsedKey, Halt> {
         if data.len() > limits::OPERATION_DATA_MAX_BYTES {
             let text = format!("more than {} bytes for one operation", limits::OPERATION_DATA_MAX_BYTES);
             return Err(Failure::pkcs11(ckr::DATA_LEN_RANGE, text).into());
         }
         self.may_serve()?;
-        let need = Need::from(kind);
-        let used = match key {
+        match key {
             KeyRef::Object(object) => {
-                let name = self.settled_surely(*object, need.bad_handle()).await?;
+                let name = self.settled(*object).ok_or_else(|| need.unknown())?;
                 let (traits, used) = self.known_key(*object, name)?;
                 may_use(&traits, need, mechanism.number, asker)?;
-                used
+                Ok(used)
             }
             KeyRef::Session { name, sealed } => {
                 let opened = self.session(*name, sealed.as_deref(), need.bad_handle())?;
                 may_use(&opened.traits, need, mechanism.number, asker)?;
-                match &opened.public {
+                Ok(match &opened.public {
                     Some(public) => UsedKey::Public(public.clone()),
                     None => UsedKey::Session {
                         name: *name,
                         content: Some((opened.generation, opened.content.clone())),
                     },
-                }
+                })
             }
-        };
-        let output = self.in_time(limits::ATTEMPT, self.token.operate(used, kind, mechanism, data)).await?;
-        self.still_there(key, need)?;
-        Ok(SlotAnswer::Output(SecretBytes(output)))
+        }
     }
 
     pub(super) async fn slot_wrap(
