@@ -444,7 +444,7 @@ fn tests_of_its_own(b: &mut Battery<'_>) {
         if last == "No errors" { Ok(()) } else { Err(format!("its last line is '{last}': {}", said.err)) }
     });
     b.step("--test-fork", |b| {
-        says(&user(b, "--test-fork")?, "*** Calling C_Initialize in the child process")
+        says(&user(b, "--test-fork")?, "*** Calling C_Initialize in forked child process")
     });
     b.step("--test-threads, eight of them", |b| {
         let words = ["--test-threads P1GISLT0"; 8].join(" ");

@@ -222,6 +222,12 @@ fn encrypt_rooms(at: &At<'_>) -> Outcome {
 
 fn update_rooms(at: &At<'_>) -> Outcome {
     let other = at.module.open(at.slot, true)?;
+    let outcome = update_rooms_in(at, other);
+    at.module.close(other)?;
+    outcome
+}
+
+fn update_rooms_in(at: &At<'_>, other: CK_SESSION_HANDLE) -> Outcome {
     let key = at.module.aes(other, false, "corner-update")?;
     at.module.encrypt_init(other, key)?;
     let mut short = [0xee; 15];
@@ -231,8 +237,7 @@ fn update_rooms(at: &At<'_>) -> Outcome {
         return Err(format!("{length} bytes are said to be enough for a block"));
     }
     let mut enough = [0; 64];
-    same(at.module.encrypt_into(other, true, Some(&mut enough)), (CKR_OK, 16), "enough room")?;
-    Ok(at.module.close(other)?)
+    same(at.module.encrypt_into(other, true, Some(&mut enough)), (CKR_OK, 16), "enough room")
 }
 
 fn digest_rooms(at: &At<'_>) -> Outcome {
