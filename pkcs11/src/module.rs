@@ -156,11 +156,11 @@ pub(crate) fn set_pin(session: &Session, old: &[u8], new: &[u8]) -> Result<()> {
         return Err(Rv(CKR_SESSION_READ_ONLY));
     }
     let (old, new) = (secret(old), secret(new));
-    let role = session.slot.role();
-    session.slot.change(|change| SlotRequest::SetPin { change, old: old.clone(), new: new.clone() })?;
+    let set =
+        session.slot.change(|change| SlotRequest::SetPin { change, old: old.clone(), new: new.clone() })?;
     // The old PIN's ticket ends with it: the login goes on under the new one.
-    if let Some(role) = role {
-        session.slot.go_on(session.slot.prove(role, &new.0)?);
+    if let SlotAnswer::Ticket(ticket) = set {
+        session.slot.go_on(ticket);
     }
     Ok(())
 }
