@@ -5,6 +5,7 @@
 use crate::attribute::{self, Shape, Unreadable};
 use crate::make;
 use crate::mechanism::{self, ParameterShape};
+use crate::message;
 use crate::module::{self, Module};
 use crate::operation::{Kind, Output, Room};
 use crate::process;
@@ -1413,7 +1414,226 @@ unsafe extern "C" fn C_CancelFunction(_session: SessionHandle) -> CK_RV {
     within(|_| Err(Rv(CKR_FUNCTION_NOT_PARALLEL)))
 }
 
-/// A function of the message interface (PKCS#11 v3.0): see FEATURES.md for why it is not there.
+// ---- messages ----
+
+/// C_MessageEncryptInit and its kin. A NULL mechanism ends what is under way.
+///
+/// # Safety
+/// As [`mechanism`]; GCM's own parameter comes with each message.
+unsafe fn begin_messages(
+    session: SessionHandle,
+    kind: Kind,
+    raw: *mut CK_MECHANISM,
+    key: CK_OBJECT_HANDLE,
+) -> CK_RV {
+    in_session(session, |session| {
+        if raw.is_null() {
+            return session.end_messages(kind);
+        }
+        // SAFETY: not NULL, and readable by this function's contract.
+        let number = unsafe { (*raw).mechanism };
+        let mechanism = if matches!(kind, Kind::Encrypt | Kind::Decrypt) {
+            Mechanism::plain(number)
+        } else {
+            // SAFETY: by this function's contract.
+            unsafe { mechanism(raw)? }
+        };
+        message::begin(session, kind, mechanism, key)
+    })
+}
+
+/// What a message's parameter says, as its caller laid it out.
+///
+/// # Safety
+/// `parameter` is NULL or points to `length` readable bytes; a CK_GCM_MESSAGE_PARAMS points to an IV of its length.
+unsafe fn gcm_message(
+    parameter: *mut c_void,
+    length: CK_ULONG,
+) -> Result<(CK_GCM_MESSAGE_PARAMS, message::Gcm)> {
+    if parameter.is_null() || to_usize(length)? != size_of::<CK_GCM_MESSAGE_PARAMS>() {
+        return Err(Rv(CKR_MECHANISM_PARAM_INVALID));
+    }
+    // SAFETY: not NULL, and of this size.
+    let raw = unsafe { parameter.cast::<CK_GCM_MESSAGE_PARAMS>().read_unaligned() };
+    // SAFETY: by this function's contract.
+    let iv = unsafe { owned(raw.pIv, raw.ulIvLen)? };
+    if iv.is_empty() || raw.pTag.is_null() {
+        return Err(Rv(CKR_MECHANISM_PARAM_INVALID));
+    }
+    let gcm = message::Gcm { iv, tag_bits: raw.ulTagBits };
+    Ok((raw, gcm))
+}
+
+unsafe extern "C" fn C_MessageEncryptInit(
+    session: SessionHandle,
+    raw: *mut CK_MECHANISM,
+    key: CK_OBJECT_HANDLE,
+) -> CK_RV {
+    // SAFETY: by PKCS#11 a mechanism as its number says, or NULL.
+    unsafe { begin_messages(session, Kind::Encrypt, raw, key) }
+}
+
+unsafe extern "C" fn C_EncryptMessage(
+    session: SessionHandle,
+    parameter: *mut c_void,
+    parameter_length: CK_ULONG,
+    aad: Bytes,
+    aad_length: CK_ULONG,
+    data: Bytes,
+    length: CK_ULONG,
+    out: Bytes,
+    out_length: Length,
+) -> CK_RV {
+    in_session(session, |session| {
+        // SAFETY: by PKCS#11 a CK_GCM_MESSAGE_PARAMS, data of its lengths, and a buffer of its own, or NULL.
+        let ((raw, mut gcm), aad, data, room) = unsafe {
+            let gcm = gcm_message(parameter, parameter_length)?;
+            (gcm, bytes(aad, aad_length)?, bytes(data, length)?, room(out, out_length)?)
+        };
+        if room == Room::Query || matches!(room, Room::Bytes(space) if space < data.len()) {
+            let told =
+                if room == Room::Query { Output::Length(data.len()) } else { Output::TooSmall(data.len()) };
+            // SAFETY: as above.
+            return unsafe { deliver(told, out, out_length) };
+        }
+        match raw.ivGenerator {
+            CKG_NO_GENERATE => {}
+            CKG_GENERATE | CKG_GENERATE_RANDOM => {
+                message::random_iv(session, &mut gcm.iv, raw.ulIvFixedBits)?
+            }
+            // A counter would be one a member.
+            _ => return Err(Rv(CKR_MECHANISM_PARAM_INVALID)),
+        }
+        let sealed = message::encrypt(session, &gcm, aad, data)?;
+        // SAFETY: the IV has its length, and pTag has room for the tag, by PKCS#11.
+        unsafe {
+            std::ptr::copy_nonoverlapping(gcm.iv.as_ptr(), raw.pIv, gcm.iv.len());
+            std::ptr::copy_nonoverlapping(sealed.tag.as_ptr(), raw.pTag, sealed.tag.len());
+        }
+        // SAFETY: the room was checked above.
+        unsafe { deliver(Output::Bytes(sealed.ciphertext.into()), out, out_length) }
+    })
+}
+
+unsafe extern "C" fn C_MessageEncryptFinal(session: SessionHandle) -> CK_RV {
+    in_session(session, |session| session.end_messages(Kind::Encrypt))
+}
+
+unsafe extern "C" fn C_MessageDecryptInit(
+    session: SessionHandle,
+    raw: *mut CK_MECHANISM,
+    key: CK_OBJECT_HANDLE,
+) -> CK_RV {
+    // SAFETY: by PKCS#11 a mechanism as its number says, or NULL.
+    unsafe { begin_messages(session, Kind::Decrypt, raw, key) }
+}
+
+unsafe extern "C" fn C_DecryptMessage(
+    session: SessionHandle,
+    parameter: *mut c_void,
+    parameter_length: CK_ULONG,
+    aad: Bytes,
+    aad_length: CK_ULONG,
+    data: Bytes,
+    length: CK_ULONG,
+    out: Bytes,
+    out_length: Length,
+) -> CK_RV {
+    in_session(session, |session| {
+        // SAFETY: by PKCS#11 a CK_GCM_MESSAGE_PARAMS, data of its lengths, and a buffer of its own, or NULL.
+        let ((raw, gcm), aad, data, room) = unsafe {
+            let gcm = gcm_message(parameter, parameter_length)?;
+            (gcm, bytes(aad, aad_length)?, bytes(data, length)?, room(out, out_length)?)
+        };
+        if room == Room::Query || matches!(room, Room::Bytes(space) if space < data.len()) {
+            let told =
+                if room == Room::Query { Output::Length(data.len()) } else { Output::TooSmall(data.len()) };
+            // SAFETY: as above.
+            return unsafe { deliver(told, out, out_length) };
+        }
+        // SAFETY: by PKCS#11 pTag holds a tag of ulTagBits.
+        let tag = unsafe { owned(raw.pTag, raw.ulTagBits.div_ceil(8))? };
+        let clear = message::decrypt(session, &gcm, aad, data, &tag)?;
+        if clear.len() > data.len() {
+            return Err(Rv(CKR_DEVICE_ERROR));
+        }
+        // SAFETY: no longer than the ciphertext, for which there is room.
+        unsafe { deliver(Output::Bytes(clear), out, out_length) }
+    })
+}
+
+unsafe extern "C" fn C_MessageDecryptFinal(session: SessionHandle) -> CK_RV {
+    in_session(session, |session| session.end_messages(Kind::Decrypt))
+}
+
+unsafe extern "C" fn C_MessageSignInit(
+    session: SessionHandle,
+    raw: *mut CK_MECHANISM,
+    key: CK_OBJECT_HANDLE,
+) -> CK_RV {
+    // SAFETY: by PKCS#11 a mechanism as its number says, or NULL.
+    unsafe { begin_messages(session, Kind::Sign, raw, key) }
+}
+
+unsafe extern "C" fn C_SignMessage(
+    session: SessionHandle,
+    _parameter: *mut c_void,
+    parameter_length: CK_ULONG,
+    data: Bytes,
+    length: CK_ULONG,
+    out: Bytes,
+    out_length: Length,
+) -> CK_RV {
+    in_session(session, |session| {
+        if parameter_length != 0 {
+            return Err(Rv(CKR_MECHANISM_PARAM_INVALID));
+        }
+        // SAFETY: by PKCS#11 data of its length, and a buffer of its own, or NULL.
+        let (data, room) = unsafe { (bytes(data, length)?, room(out, out_length)?) };
+        let signature = message::sign(session, data)?;
+        let (Ok(output) | Err((output, _))) = Output::fit(signature, room);
+        // SAFETY: as above.
+        unsafe { deliver(output, out, out_length) }
+    })
+}
+
+unsafe extern "C" fn C_MessageSignFinal(session: SessionHandle) -> CK_RV {
+    in_session(session, |session| session.end_messages(Kind::Sign))
+}
+
+unsafe extern "C" fn C_MessageVerifyInit(
+    session: SessionHandle,
+    raw: *mut CK_MECHANISM,
+    key: CK_OBJECT_HANDLE,
+) -> CK_RV {
+    // SAFETY: by PKCS#11 a mechanism as its number says, or NULL.
+    unsafe { begin_messages(session, Kind::Verify, raw, key) }
+}
+
+unsafe extern "C" fn C_VerifyMessage(
+    session: SessionHandle,
+    _parameter: *mut c_void,
+    parameter_length: CK_ULONG,
+    data: Bytes,
+    length: CK_ULONG,
+    signature: Bytes,
+    signature_length: CK_ULONG,
+) -> CK_RV {
+    in_session(session, |session| {
+        if parameter_length != 0 {
+            return Err(Rv(CKR_MECHANISM_PARAM_INVALID));
+        }
+        // SAFETY: by PKCS#11 data and signature of their lengths, or NULL.
+        let (data, signature) = unsafe { (bytes(data, length)?, bytes(signature, signature_length)?) };
+        message::verify(session, data, signature)
+    })
+}
+
+unsafe extern "C" fn C_MessageVerifyFinal(session: SessionHandle) -> CK_RV {
+    in_session(session, |session| session.end_messages(Kind::Verify))
+}
+
+/// Messages in parts (PKCS#11 v3.0): see FEATURES.md for why they are not there.
 macro_rules! not_there {
     ($($name:ident ( $($argument:ty),* );)*) => {$(
         unsafe extern "C" fn $name(session: SessionHandle, $(_: $argument),*) -> CK_RV {
@@ -1423,26 +1643,14 @@ macro_rules! not_there {
 }
 
 not_there! {
-    C_MessageEncryptInit(*mut CK_MECHANISM, CK_OBJECT_HANDLE);
-    C_EncryptMessage(*mut c_void, CK_ULONG, Bytes, CK_ULONG, Bytes, CK_ULONG, Bytes, Length);
     C_EncryptMessageBegin(*mut c_void, CK_ULONG, Bytes, CK_ULONG);
     C_EncryptMessageNext(*mut c_void, CK_ULONG, Bytes, CK_ULONG, Bytes, Length, CK_FLAGS);
-    C_MessageEncryptFinal();
-    C_MessageDecryptInit(*mut CK_MECHANISM, CK_OBJECT_HANDLE);
-    C_DecryptMessage(*mut c_void, CK_ULONG, Bytes, CK_ULONG, Bytes, CK_ULONG, Bytes, Length);
     C_DecryptMessageBegin(*mut c_void, CK_ULONG, Bytes, CK_ULONG);
     C_DecryptMessageNext(*mut c_void, CK_ULONG, Bytes, CK_ULONG, Bytes, Length, CK_FLAGS);
-    C_MessageDecryptFinal();
-    C_MessageSignInit(*mut CK_MECHANISM, CK_OBJECT_HANDLE);
-    C_SignMessage(*mut c_void, CK_ULONG, Bytes, CK_ULONG, Bytes, Length);
     C_SignMessageBegin(*mut c_void, CK_ULONG);
     C_SignMessageNext(*mut c_void, CK_ULONG, Bytes, CK_ULONG, Bytes, Length);
-    C_MessageSignFinal();
-    C_MessageVerifyInit(*mut CK_MECHANISM, CK_OBJECT_HANDLE);
-    C_VerifyMessage(*mut c_void, CK_ULONG, Bytes, CK_ULONG, Bytes, CK_ULONG);
     C_VerifyMessageBegin(*mut c_void, CK_ULONG);
     C_VerifyMessageNext(*mut c_void, CK_ULONG, Bytes, CK_ULONG, Bytes, CK_ULONG);
-    C_MessageVerifyFinal();
 }
 
 // ---- the lists ----

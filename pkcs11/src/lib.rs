@@ -20,6 +20,7 @@ mod session;
 mod slot;
 
 mod make;
+mod message;
 mod module;
 mod process;
 

@@ -12,7 +12,9 @@ use cryptoki_sys::{
     CKR_DATA_LEN_RANGE, CKR_DEVICE_ERROR, CKR_KEY_FUNCTION_NOT_PERMITTED, CKR_KEY_TYPE_INCONSISTENT,
     CKR_MECHANISM_INVALID, CKR_OPERATION_NOT_INITIALIZED, CKR_USER_NOT_LOGGED_IN,
 };
-use keyraft_engine::domain::{AttributeRecord, AttributeType as A, Mechanism, ObjectClass};
+use keyraft_engine::domain::{
+    AttributeRecord, AttributeType as A, AttributeValue, Mechanism, ObjectClass, Parameters,
+};
 use keyraft_engine::limits;
 use keyraft_engine::wire::{SecretBytes, SlotAnswer, SlotRequest, UseKind};
 use std::sync::Arc;
@@ -136,9 +138,14 @@ pub(crate) struct KeyedOperation {
 impl KeyedOperation {
     /// Begins an operation, as far as that can be judged here; members judge again.
     pub fn begin(slot: &Slot, kind: Kind, key: Object, mechanism: Mechanism) -> Result<Self> {
+        Self::begin_as(slot, kind, kind.flag(), key, mechanism)
+    }
+
+    /// The same where the mechanism must have another flag.
+    pub fn begin_as(slot: &Slot, kind: Kind, flag: u64, key: Object, mechanism: Mechanism) -> Result<Self> {
         let known = slot.known()?;
         let info = known.mechanism(mechanism.number).ok_or(Rv(CKR_MECHANISM_INVALID))?;
-        if info.flags & kind.flag() == 0 {
+        if info.flags & flag == 0 {
             return Err(Rv(CKR_MECHANISM_INVALID));
         }
         let remembered = match &key {
@@ -153,7 +160,7 @@ impl KeyedOperation {
                 record
             }
         };
-        let confined = record.attributes.contains_key(&A::ALLOWED_MECHANISMS);
+        let confined = is_confined(&record);
         let shared = known.info.mechanisms.iter().any(|info| info.number == mechanism.number);
         Ok(Self {
             kind,
@@ -179,8 +186,7 @@ impl KeyedOperation {
 
     /// Whether the data may be signed through its digest: not where the key names the mechanisms it allows.
     fn parts(&self) -> Option<Parts> {
-        let confined = self.record.attributes.contains_key(&A::ALLOWED_MECHANISMS);
-        parts(self.mechanism.number).filter(|_| !confined)
+        parts(self.mechanism.number).filter(|_| !is_confined(&self.record))
     }
 
     fn check_user(&self) -> Result<()> {
@@ -287,6 +293,27 @@ impl KeyedOperation {
         }
     }
 
+    /// One message of a message operation: the whole operation, with parameters of its own.
+    pub fn message(
+        &self,
+        slot: &Slot,
+        parameters: Parameters,
+        data: &[u8],
+        signature: Option<&[u8]>,
+    ) -> Result<Zeroizing<Vec<u8>>> {
+        self.check_user()?;
+        if data.len() > limits::OPERATION_DATA_MAX_BYTES {
+            return Err(Rv(CKR_DATA_LEN_RANGE));
+        }
+        let mechanism = Mechanism { number: self.mechanism.number, parameters };
+        self.run(slot, &mechanism, data, signature)
+    }
+
+    /// The mechanism that the operation began with.
+    pub fn mechanism(&self) -> &Mechanism {
+        &self.mechanism
+    }
+
     /// Bytes that an update with so many more gives.
     pub fn update_length(&self, more: usize) -> usize {
         match &self.gathered {
@@ -380,6 +407,12 @@ impl KeyedOperation {
     }
 }
 
+/// True if the key names the mechanisms that it allows.
+fn is_confined(record: &AttributeRecord) -> bool {
+    let list = record.attributes.get(&A::ALLOWED_MECHANISMS);
+    list.is_some_and(|list| !matches!(list, AttributeValue::Bytes(list) if list.is_empty()))
+}
+
 /// Whether a key may be used so, as its record says.
 fn judge(kind: Kind, record: &AttributeRecord, mechanism: &Mechanism) -> Result<()> {
     let class = record.class;
@@ -388,7 +421,7 @@ fn judge(kind: Kind, record: &AttributeRecord, mechanism: &Mechanism) -> Result<
     }
     let wanted = crate::mechanism::key_type(mechanism.number);
     let has = record.attributes.get(&A::KEY_TYPE);
-    if let (Some(wanted), Some(keyraft_engine::domain::AttributeValue::Number(has))) = (wanted, has)
+    if let (Some(wanted), Some(AttributeValue::Number(has))) = (wanted, has)
         && wanted != *has
     {
         return Err(Rv(CKR_KEY_TYPE_INCONSISTENT));

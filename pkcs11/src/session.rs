@@ -2,7 +2,7 @@
 //! held across a call.
 
 use crate::hash::Hasher;
-use crate::operation::KeyedOperation;
+use crate::operation::{KeyedOperation, Kind};
 use crate::rv::{Result, Rv};
 use crate::slot::Slot;
 use cryptoki_sys::{
@@ -33,6 +33,8 @@ struct Work {
     search: Option<Search>,
     hash: Option<HashSide>,
     cipher: Option<KeyedOperation>,
+    /// Message operations (PKCS#11 v3.0), one of each kind.
+    messages: Vec<Arc<KeyedOperation>>,
 }
 
 /// A search under way.
@@ -143,6 +145,30 @@ impl Session {
                 Err(Rv(CKR_OPERATION_NOT_INITIALIZED))
             }
         }
+    }
+
+    /// Begins a message operation; another one of its kind must have ended.
+    pub fn begin_messages(&self, operation: KeyedOperation) -> Result<()> {
+        let mut work = self.work.lock();
+        if work.messages.iter().any(|other| other.kind == operation.kind) {
+            return Err(Rv(CKR_OPERATION_ACTIVE));
+        }
+        work.messages.push(Arc::new(operation));
+        Ok(())
+    }
+
+    /// The message operation of a kind.
+    pub fn messages(&self, kind: Kind) -> Result<Arc<KeyedOperation>> {
+        let work = self.work.lock();
+        let found = work.messages.iter().find(|operation| operation.kind == kind).cloned();
+        found.ok_or(Rv(CKR_OPERATION_NOT_INITIALIZED))
+    }
+
+    /// Ends the message operation of a kind.
+    pub fn end_messages(&self, kind: Kind) -> Result<()> {
+        self.messages(kind)?;
+        self.work.lock().messages.retain(|operation| operation.kind != kind);
+        Ok(())
     }
 
     /// Notes that the user has proved himself for the operations under way (CKA_ALWAYS_AUTHENTICATE).
