@@ -23,12 +23,14 @@ deps-bench:
 
 build: deps-build
 	cargo build --bin keyraft
+	cargo build --package keyraft-pkcs11
 
 demo: build
 	$(TARGET)/debug/keyraft demo
 
 test: deps-test lint doc deny
 	cargo build --bin keyraft
+	cargo build --package keyraft-pkcs11
 	cargo test --workspace
 
 lint: deps-test
@@ -51,6 +53,7 @@ soak: deps-test
 
 bench: deps-bench
 	cargo build --release --bin keyraft
+	cargo build --release --package keyraft-pkcs11
 	cargo run --release --package keyraft-benches
 
 fix:

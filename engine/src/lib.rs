@@ -12,6 +12,7 @@ pub mod envelope; // how a key travels
 #[cfg(feature = "member")]
 pub mod cloning; // how a member is admitted to the SMK
 pub mod wire; // what members and clients say to each other
+pub mod frames; // how that is cut into frames
 pub mod client; // a blocking connection to a member
 #[cfg(feature = "member")]
 pub mod token; // where keys live

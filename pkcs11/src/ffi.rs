@@ -3,6 +3,7 @@
 #![expect(non_snake_case, reason = "PKCS#11 names its functions so")]
 
 use crate::attribute::{self, Shape, Unreadable};
+use crate::make;
 use crate::mechanism::{self, ParameterShape};
 use crate::module::{self, Module};
 use crate::operation::{Kind, Output, Room};
@@ -821,7 +822,7 @@ unsafe extern "C" fn C_CreateObject(
             return Err(BAD);
         }
         // SAFETY: by PKCS#11 a template of its length, or NULL.
-        let made = module::create_object(session, &unsafe { template(list, count)? })?;
+        let made = make::create_object(session, &unsafe { template(list, count)? })?;
         // SAFETY: not NULL; a place for a handle.
         unsafe { put(object, made) }
     })
@@ -839,7 +840,7 @@ unsafe extern "C" fn C_CopyObject(
             return Err(BAD);
         }
         // SAFETY: by PKCS#11 a template of its length, or NULL.
-        let made = module::copy_object(session, of, &unsafe { template(list, count)? })?;
+        let made = make::copy_object(session, of, &unsafe { template(list, count)? })?;
         // SAFETY: not NULL; a place for a handle.
         unsafe { put(object, made) }
     })
@@ -1289,7 +1290,7 @@ unsafe extern "C" fn C_GenerateKey(
         }
         // SAFETY: by PKCS#11 a mechanism as its number says, and a template of its length.
         let (mechanism, template) = unsafe { (mechanism(raw)?, template(list, count)?) };
-        let made = module::generate_key(session, &mechanism, &template)?;
+        let made = make::generate_key(session, &mechanism, &template)?;
         // SAFETY: not NULL; a place for a handle.
         unsafe { put(key, made) }
     })
@@ -1313,7 +1314,7 @@ unsafe extern "C" fn C_GenerateKeyPair(
         let (mechanism, publics, privates) = unsafe {
             (mechanism(raw)?, template(publics, public_count)?, template(privates, private_count)?)
         };
-        let made = module::generate_pair(session, &mechanism, &publics, &privates)?;
+        let made = make::generate_pair(session, &mechanism, &publics, &privates)?;
         // SAFETY: not NULL; places for handles.
         unsafe {
             put(public, made.0)?;
@@ -1359,7 +1360,7 @@ unsafe extern "C" fn C_UnwrapKey(
         if wrapped.is_empty() || wrapped.len() > limits::WRAPPED_KEY_MAX_BYTES {
             return Err(Rv(CKR_WRAPPED_KEY_LEN_RANGE));
         }
-        let made = module::unwrap_key(session, &mechanism, unwrapping, wrapped, &template)?;
+        let made = make::unwrap_key(session, &mechanism, unwrapping, wrapped, &template)?;
         // SAFETY: not NULL; a place for a handle.
         unsafe { put(key, made) }
     })
@@ -1379,7 +1380,7 @@ unsafe extern "C" fn C_DeriveKey(
         }
         // SAFETY: by PKCS#11 a mechanism as its number says, and a template of its length.
         let (mechanism, template) = unsafe { (mechanism(raw)?, template(list, count)?) };
-        let made = module::derive_key(session, &mechanism, base, &template)?;
+        let made = make::derive_key(session, &mechanism, base, &template)?;
         // SAFETY: not NULL; a place for a handle.
         unsafe { put(key, made) }
     })

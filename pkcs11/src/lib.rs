@@ -2,7 +2,7 @@
 //! ground up.
 //!
 //! - `ffi` is the door to C, the only file with `unsafe`; `process` knows whether this process is initialised.
-//! - `module` holds the slots and the sessions; `slot` is one group: its login, its objects, its identity.
+//! - `module` holds the slots and the sessions, `make` makes objects; `slot` is one group: its login, its objects, its identity.
 //! - `link` carries calls to the group's members and tries again elsewhere when one is lost.
 //! - `session`, `operation`, `blocks` and `hash` are what the module keeps of an application's operations: parts,
 //!   lengths and buffers never reach a token.
@@ -19,6 +19,7 @@ mod rv;
 mod session;
 mod slot;
 
+mod make;
 mod module;
 mod process;
 

@@ -1,9 +1,9 @@
 //! A blocking connection to one member, for programs that run no threads of ours: the PKCS#11 module. One call at a
 //! time; a connection that failed is dropped and made anew by its owner.
 
+use crate::frames::blocking::FrameStream;
+use crate::frames::frame::{self, Ask, NO_REQUEST, Reply};
 use crate::limits;
-use crate::wire::blocking::FrameStream;
-use crate::wire::frame::{self, Ask, NO_REQUEST, Reply};
 use crate::wire::{Answer, ClientRequest, Failure, FailureKind, Hello, PROTOCOL, Request, Response};
 use std::io;
 use std::os::unix::net::UnixStream;

@@ -11,6 +11,7 @@
 mod arrive;
 mod carry;
 pub(crate) mod der;
+mod desks;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod error;

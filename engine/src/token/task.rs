@@ -1,10 +1,12 @@
 //! The token's threads, and the handle that hands them jobs. The only file of the room that awaits.
 
 use super::arrive::Arrival;
+use super::desks::{Bench, Desk, Job, Queue};
 use super::ffi::Session;
 use super::smk::Purpose;
 use super::vault::{Index, Ledger, Vault};
 use super::{Inventory, MemberKeys, NewSmk, Originated, SmkPresence, TokenConfig, TokenError, UsedKey, slot};
+use crate::clock::Clock;
 use crate::domain::{
     AttributeRecord, Attributes, ContentKey, EnvelopeContent, Generation, GroupId, KeyAlgorithm, Mechanism,
     ObjectClass, ObjectId, Profile, Version, WrappedKey,
@@ -12,158 +14,13 @@ use crate::domain::{
 use crate::limits;
 use crate::wire::{SessionName, UseKind};
 use aws_lc_rs::rsa::{OAEP_SHA1_MGF1SHA1, OaepPublicEncryptingKey, PublicEncryptingKey};
-use parking_lot::{Condvar, Mutex};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use zeroize::Zeroizing;
-
-type Job = Box<dyn FnOnce(&Vault, &mut Desk) + Send>;
-
-/// A thread's own session, opened when first needed and dropped after an error: a failed operation can leave a
-/// session answering CKR_OPERATION_ACTIVE for ever.
-#[derive(Default)]
-struct Desk(Option<Session>);
-
-impl Desk {
-    fn with<T>(
-        &mut self,
-        vault: &Vault,
-        work: impl FnOnce(&Session) -> Result<T, TokenError>,
-    ) -> Result<T, TokenError> {
-        let session = match self.0.take() {
-            Some(session) => session,
-            None => {
-                // Opening changes the token's table of sessions, so it counts as a write.
-                let _exclusive = vault.gate.write();
-                vault.module.open(vault.slot)?
-            }
-        };
-        let done = work(&session);
-        if done.is_ok() {
-            self.0 = Some(session);
-        } else {
-            let _exclusive = vault.gate.write();
-            drop(session);
-        }
-        done
-    }
-}
-
-#[derive(Default)]
-struct Queue {
-    inner: Mutex<Waiting>,
-    filled: Condvar,
-}
-
-#[derive(Default)]
-struct Waiting {
-    jobs: VecDeque<Job>,
-    closed: bool,
-}
-
-impl Queue {
-    fn push(&self, job: Job, first: bool) -> Result<(), TokenError> {
-        let mut waiting = self.inner.lock();
-        if waiting.closed {
-            return Err(TokenError::Closed);
-        }
-        if first {
-            waiting.jobs.push_front(job);
-        } else if waiting.jobs.len() < limits::TOKEN_QUEUE_MAX {
-            waiting.jobs.push_back(job);
-        } else {
-            return Err(TokenError::Busy(waiting.jobs.len()));
-        }
-        drop(waiting);
-        self.filled.notify_one();
-        Ok(())
-    }
-
-    /// The next job; None once the queue is closed.
-    fn pop(&self) -> Option<Job> {
-        let mut waiting = self.inner.lock();
-        loop {
-            if waiting.closed {
-                return None;
-            }
-            if let Some(job) = waiting.jobs.pop_front() {
-                return Some(job);
-            }
-            self.filled.wait(&mut waiting);
-        }
-    }
-
-    fn close(&self) {
-        let mut waiting = self.inner.lock();
-        waiting.closed = true;
-        // Dropped jobs tell their callers that the token was closed.
-        waiting.jobs.clear();
-        drop(waiting);
-        self.filled.notify_all();
-    }
-}
-
-/// Sessions for those who work on threads of their own, as many as the token's threads have.
-struct Bench {
-    vault: Weak<Vault>,
-    desks: Mutex<Desks>,
-    freed: Condvar,
-}
-
-#[derive(Default)]
-struct Desks {
-    idle: Vec<Desk>,
-    lent: usize,
-    closed: bool,
-}
-
-impl Bench {
-    /// Works at a free desk; waits for one no longer than [`limits::ATTEMPT`].
-    fn with<T>(
-        &self,
-        work: impl FnOnce(&Vault, &mut Desk) -> Result<T, TokenError>,
-    ) -> Result<T, TokenError> {
-        let vault = self.vault.upgrade().ok_or(TokenError::Closed)?;
-        let mut desk = self.borrow()?;
-        let done = catch_unwind(AssertUnwindSafe(|| work(&vault, &mut desk)));
-        let mut desks = self.desks.lock();
-        desks.lent -= 1;
-        // A panic loses its session.
-        if done.is_ok() && !desks.closed {
-            desks.idle.push(desk);
-        }
-        drop(desks);
-        self.freed.notify_one();
-        done.unwrap_or(Err(TokenError::Closed))
-    }
-
-    fn borrow(&self) -> Result<Desk, TokenError> {
-        let mut desks = self.desks.lock();
-        loop {
-            if desks.closed {
-                return Err(TokenError::Closed);
-            }
-            if desks.lent < limits::TOKEN_THREADS {
-                desks.lent += 1;
-                return Ok(desks.idle.pop().unwrap_or_default());
-            }
-            if self.freed.wait_for(&mut desks, limits::ATTEMPT).timed_out() {
-                return Err(TokenError::Busy(desks.lent));
-            }
-        }
-    }
-
-    fn close(&self) {
-        let mut desks = self.desks.lock();
-        desks.closed = true;
-        desks.idle.clear();
-        drop(desks);
-        self.freed.notify_all();
-    }
-}
 
 struct Shared {
     queue: Arc<Queue>,
@@ -179,10 +36,17 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.bench.close();
         self.queue.close();
+        // A process that ends while a thread is still closing its session would run the library's destructors under
+        // it: SoftHSM has been seen to crash so.
+        let until = Clock.now() + limits::CLOSE_GRACE;
+        while (self.alive.has_changed().is_ok() || self.bench.is_lent()) && Clock.now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
-/// A cheap handle on one open token. The token closes when the last handle is dropped, or by [`Token::close`].
+/// A cheap handle on one open token. The token closes when the last handle is dropped (which waits up to
+/// [`limits::CLOSE_GRACE`] for its threads), or by [`Token::close`].
 #[derive(Clone)]
 pub struct Token {
     shared: Arc<Shared>,
@@ -200,8 +64,7 @@ impl Token {
         let life = Arc::new(life);
         let queue = Arc::new(Queue::default());
         let ledger = vault.ledger.clone();
-        let bench =
-            Bench { vault: Arc::downgrade(&vault), desks: Mutex::default(), freed: Condvar::default() };
+        let bench = Bench::new(Arc::downgrade(&vault));
         let shared = Shared { queue: queue.clone(), bench, ledger, generating: AtomicUsize::new(0), alive };
         for number in 0..limits::TOKEN_THREADS {
             let (vault, queue, life) = (vault.clone(), queue.clone(), life.clone());

@@ -3,9 +3,9 @@
 
 use super::server::{encode, may_ask};
 use super::{Caller, ConnectionId, Handler};
+use crate::frames::blocking::FrameStream;
+use crate::frames::frame::{Ask, Reply};
 use crate::limits;
-use crate::wire::blocking::FrameStream;
-use crate::wire::frame::{Ask, Reply};
 use crate::wire::{Failure, FailureKind, Request, Response};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

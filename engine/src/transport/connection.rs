@@ -3,8 +3,8 @@
 
 use super::LinkError;
 use super::stream::{self, Ear};
+use crate::frames::frame::{self, Ask, Frame, FrameError, NO_REQUEST, Reply};
 use crate::limits;
-use crate::wire::frame::{self, Ask, Frame, FrameError, NO_REQUEST, Reply};
 use crate::wire::{FailureKind, Hello, Request, Response};
 use parking_lot::Mutex;
 use std::collections::HashMap;

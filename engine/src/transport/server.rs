@@ -3,8 +3,8 @@
 use super::stream::{self, Ear};
 use super::{Caller, ConnectionId, Handler, Identity, application, hello, tls};
 use crate::domain::Fingerprint;
+use crate::frames::frame::{self, Ask, Frame, FrameError, NO_REQUEST, Reply};
 use crate::limits;
-use crate::wire::frame::{self, Ask, Frame, FrameError, NO_REQUEST, Reply};
 use crate::wire::{Failure, FailureKind, Hello, Lane, Request, Response};
 use futures::FutureExt;
 use futures::future::BoxFuture;

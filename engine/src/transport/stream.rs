@@ -1,7 +1,7 @@
 //! Frames on a stream: read one, write many, and know when the peer was last heard.
 
+use crate::frames::frame::{self, Frame, FrameError, HEADER_BYTES};
 use crate::limits;
-use crate::wire::frame::{self, Frame, FrameError, HEADER_BYTES};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use std::io;

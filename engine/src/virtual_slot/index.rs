@@ -231,5 +231,5 @@ fn usable_part(record: &AttributeRecord) -> AttributeRecord {
 }
 
 #[cfg(test)]
-#[path = "index_tests.rs"]
+#[path = "tests/index.rs"]
 mod tests;

@@ -11,6 +11,7 @@ pub mod mechanisms;
 pub mod pin;
 pub mod policy;
 pub mod sealed;
+mod shape;
 pub mod template;
 pub mod ticket;
 pub mod traits;

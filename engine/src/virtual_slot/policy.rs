@@ -218,5 +218,5 @@ pub fn may_touch(traits: &Traits, permission: A, role: Option<Role>) -> Result<(
 }
 
 #[cfg(test)]
-#[path = "policy_tests.rs"]
+#[path = "tests/policy.rs"]
 mod tests;

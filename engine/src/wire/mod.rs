@@ -1,10 +1,8 @@
 //! What members and clients say to each other. Plain data; how it travels is the transport's, what it means is
 //! the service's. Order of variants is the wire format: add at the end.
 
-pub(crate) mod blocking;
 mod client;
 mod failure;
-pub(crate) mod frame;
 mod join;
 mod member;
 mod slot;

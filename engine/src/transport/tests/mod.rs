@@ -5,8 +5,8 @@ mod hostile;
 use super::connection::{Connection, Watch};
 use super::*;
 use crate::domain::{GroupId, Lineage, LogIndex, ObjectId};
+use crate::frames::frame::{self, Ask, NO_REQUEST, Reply};
 use crate::limits;
-use crate::wire::frame::{self, Ask, NO_REQUEST, Reply};
 use crate::wire::{
     Answer, ClientRequest, Hello, JoinAnswer, JoinRequest, Lane, MemberAnswer, MemberRequest, PROTOCOL,
     RaftCall,

@@ -2,8 +2,8 @@
 //!
 //! An answer bears the id of its request. Id 0 is for hello and ping, which nobody waits for by id.
 
-use super::{Failure, Hello};
 use crate::codec::{self, CodecError};
+use crate::wire::{Failure, Hello};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use zeroize::Zeroizing;
 

@@ -1,0 +1,164 @@
+//! Where a token's work is done: the sessions, the queue of jobs for the token's own threads, and the bench at which other
+//! threads work themselves.
+
+use super::TokenError;
+use super::ffi::Session;
+use super::vault::Vault;
+use crate::limits;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Weak;
+
+pub(super) type Job = Box<dyn FnOnce(&Vault, &mut Desk) + Send>;
+
+/// A thread's own session, opened when first needed and dropped after an error: a failed operation can leave a
+/// session answering CKR_OPERATION_ACTIVE for ever.
+#[derive(Default)]
+pub(super) struct Desk(Option<Session>);
+
+impl Desk {
+    pub fn with<T>(
+        &mut self,
+        vault: &Vault,
+        work: impl FnOnce(&Session) -> Result<T, TokenError>,
+    ) -> Result<T, TokenError> {
+        let session = match self.0.take() {
+            Some(session) => session,
+            None => {
+                // Opening changes the token's table of sessions, so it counts as a write.
+                let _exclusive = vault.gate.write();
+                vault.module.open(vault.slot)?
+            }
+        };
+        let done = work(&session);
+        if done.is_ok() {
+            self.0 = Some(session);
+        } else {
+            let _exclusive = vault.gate.write();
+            drop(session);
+        }
+        done
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Queue {
+    inner: Mutex<Waiting>,
+    filled: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    jobs: VecDeque<Job>,
+    closed: bool,
+}
+
+impl Queue {
+    pub fn push(&self, job: Job, first: bool) -> Result<(), TokenError> {
+        let mut waiting = self.inner.lock();
+        if waiting.closed {
+            return Err(TokenError::Closed);
+        }
+        if first {
+            waiting.jobs.push_front(job);
+        } else if waiting.jobs.len() < limits::TOKEN_QUEUE_MAX {
+            waiting.jobs.push_back(job);
+        } else {
+            return Err(TokenError::Busy(waiting.jobs.len()));
+        }
+        drop(waiting);
+        self.filled.notify_one();
+        Ok(())
+    }
+
+    /// The next job; None once the queue is closed.
+    pub fn pop(&self) -> Option<Job> {
+        let mut waiting = self.inner.lock();
+        loop {
+            if waiting.closed {
+                return None;
+            }
+            if let Some(job) = waiting.jobs.pop_front() {
+                return Some(job);
+            }
+            self.filled.wait(&mut waiting);
+        }
+    }
+
+    pub fn close(&self) {
+        let mut waiting = self.inner.lock();
+        waiting.closed = true;
+        // Dropped jobs tell their callers that the token was closed.
+        waiting.jobs.clear();
+        drop(waiting);
+        self.filled.notify_all();
+    }
+}
+
+/// Sessions for those who work on threads of their own, as many as the token's threads have.
+pub(super) struct Bench {
+    vault: Weak<Vault>,
+    desks: Mutex<Desks>,
+    freed: Condvar,
+}
+
+#[derive(Default)]
+struct Desks {
+    idle: Vec<Desk>,
+    lent: usize,
+    closed: bool,
+}
+
+impl Bench {
+    pub fn new(vault: Weak<Vault>) -> Self {
+        Self { vault, desks: Mutex::default(), freed: Condvar::default() }
+    }
+
+    /// Works at a free desk; waits for one no longer than [`limits::ATTEMPT`].
+    pub fn with<T>(
+        &self,
+        work: impl FnOnce(&Vault, &mut Desk) -> Result<T, TokenError>,
+    ) -> Result<T, TokenError> {
+        let vault = self.vault.upgrade().ok_or(TokenError::Closed)?;
+        let mut desk = self.borrow()?;
+        let done = catch_unwind(AssertUnwindSafe(|| work(&vault, &mut desk)));
+        let mut desks = self.desks.lock();
+        desks.lent -= 1;
+        // A panic loses its session.
+        if done.is_ok() && !desks.closed {
+            desks.idle.push(desk);
+        }
+        drop(desks);
+        self.freed.notify_one();
+        done.unwrap_or(Err(TokenError::Closed))
+    }
+
+    fn borrow(&self) -> Result<Desk, TokenError> {
+        let mut desks = self.desks.lock();
+        loop {
+            if desks.closed {
+                return Err(TokenError::Closed);
+            }
+            if desks.lent < limits::TOKEN_THREADS {
+                desks.lent += 1;
+                return Ok(desks.idle.pop().unwrap_or_default());
+            }
+            if self.freed.wait_for(&mut desks, limits::ATTEMPT).timed_out() {
+                return Err(TokenError::Busy(desks.lent));
+            }
+        }
+    }
+
+    pub fn is_lent(&self) -> bool {
+        self.desks.lock().lent > 0
+    }
+
+    pub fn close(&self) {
+        let mut desks = self.desks.lock();
+        desks.closed = true;
+        desks.idle.clear();
+        drop(desks);
+        self.freed.notify_all();
+    }
+}
