@@ -87,16 +87,17 @@ async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
     }
 }
 
-const ROUNDS_FOR: &str = "45";
+/// How long the programs work, seconds.
+const ROUNDS_FOR: u32 = 45;
 
 /// A program that works for a while by itself and says at its end how many rounds it made.
 fn rounds(what: &'static str, target: Target) -> Result<(), String> {
     let b = Battery::begin(&target);
     let command = match what {
-        "cryptoki" => rust::program(&b, ROUNDS_FOR),
-        "python-pkcs11" => python::program(&b, ROUNDS_FOR),
+        "cryptoki" => rust::program(&b, &ROUNDS_FOR.to_string()),
+        "python-pkcs11" => python::program(&b, &ROUNDS_FOR.to_string()),
         _ => {
-            let words = java::program(&b, ROUNDS_FOR);
+            let words = java::program(&b, &ROUNDS_FOR.to_string());
             let mut command = b.command("java");
             command.args(words);
             command
@@ -203,6 +204,7 @@ async fn killed_under(kind: TokenKind) {
     });
     let (own, told) = (target.clone(), stop.clone());
     let short = tokio::task::spawn_blocking(move || short_programs(&own, &told));
+    let begun = Clock.now();
     tokio::time::sleep(Duration::from_secs(4)).await;
     for _ in 0..2 {
         let primary = group.status(0).await.primary.expect("a primary");
@@ -211,6 +213,8 @@ async fn killed_under(kind: TokenKind) {
         // The first of the sockets is what an application without a reason uses.
         kill_and_return(&mut group, 0).await;
     }
+    let took = Clock.now().saturating_duration_since(begun).as_secs();
+    assert!(took < ROUNDS_FOR.into(), "the last member came back after {took} s: the programs had ended");
     for running in long {
         running.await.expect("does not panic").unwrap_or_else(|why| panic!("{why}"));
     }
