@@ -108,6 +108,8 @@ pub(crate) fn offered(shared: &[MechanismInfo]) -> Vec<MechanismInfo> {
         let hashed = ECDSA_HASHED.iter().filter(|number| !known(**number));
         all.extend(hashed.map(|number| MechanismInfo { number: *number, flags, ..*ecdsa }));
     }
+    // Digests are the module's own work alone.
+    all.retain(|info| info.flags & CKF_DIGEST == 0 || Hash::of(info.number).is_some());
     all.sort_unstable();
     all
 }

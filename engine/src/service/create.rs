@@ -5,8 +5,8 @@ use super::slot::{self, Birth};
 use super::{Core, pause};
 use super::{consensus_failure, token_failure};
 use crate::domain::{
-    AttributeType, Attributes, ContentKey, EnvelopeContent, Generation, KeyAlgorithm, MemberId, ObjectClass,
-    ObjectId, WrappedKey,
+    AttributeType, AttributeValue, Attributes, ContentKey, EnvelopeContent, Generation, KeyAlgorithm,
+    MemberId, ObjectClass, ObjectId, WrappedKey,
 };
 use crate::envelope;
 use crate::limits;
@@ -247,6 +247,13 @@ fn fresh(
     facts: &Attributes,
     origin: Origin,
 ) -> Vec<EnvelopeContent> {
+    let mut attributes = attributes.clone();
+    if algorithm.is_pair() {
+        // Applications find a pair's halves by their common CKA_ID.
+        let id = || AttributeValue::Bytes(ids[0].0.to_be_bytes().to_vec());
+        attributes.entry(AttributeType::ID).or_insert_with(id);
+    }
+    let attributes = &attributes;
     let private = record::key_record(ids[0], algorithm, attributes.clone(), facts, origin);
     let mut made = vec![EnvelopeContent { record: private, wrapped }];
     if algorithm.is_pair() {

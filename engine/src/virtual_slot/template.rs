@@ -342,6 +342,11 @@ pub fn coming(
     if let Some((class, key_type)) = default {
         template.entry(A::CLASS).or_insert(V::Number(class.number()));
         template.entry(A::KEY_TYPE).or_insert(V::Number(key_type));
+        // A secret that two parties agree on is for its application, unless that says otherwise, as on other tokens.
+        if !template.contains_key(&A::SENSITIVE) && !template.contains_key(&A::EXTRACTABLE) {
+            template.insert(A::SENSITIVE, V::Bool(false));
+            template.insert(A::EXTRACTABLE, V::Bool(true));
+        }
     }
     let class = class(&template)?;
     if !class.is_resident() {
