@@ -30,7 +30,7 @@ fn the_smk_and_member_keys_do_what_they_are_for_and_nothing_else() {
     let made = vault.create_smk(&session, generation, None).unwrap();
     vault.member_key(Purpose::Unlock).unwrap();
     let kind = KeyAlgorithm::Aes { bits: 256 };
-    let originated = vault.originate(&session, generation, kind, &Attributes::new()).unwrap();
+    let originated = vault.originate(&session, &generation.into(), kind, &Attributes::new()).unwrap();
     let transport = vault.member_key(Purpose::Transport).unwrap();
     let delivered =
         vault.deliver_smk(&session, generation, &made.self_blob, &transport.public.spki()).unwrap();
@@ -52,7 +52,7 @@ fn the_smk_and_member_keys_do_what_they_are_for_and_nothing_else() {
     let token_smk = vault.ledger.index.lock().smks[&generation].token;
     assert_ne!(smk, token_smk, "the working copy is in use");
     let readable = template::key(kind, false, false, true).usages(ObjectClass::SecretKey, |_| false);
-    let blob = originated.wrapped.unwrap().bytes;
+    let blob = originated.wrapped.unwrap().bytes.clone();
     let rfc5649 = &vault.abilities.rfc5649;
     for key in [smk, token_smk] {
         assert!(session.unwrap(rfc5649, key, &blob, &readable).is_err(), "no readable key comes out");
@@ -124,7 +124,7 @@ fn a_session_object_that_the_token_lost_is_made_again() {
     vault.create_smk(&session, generation, None).unwrap();
     let kind = KeyAlgorithm::Aes { bits: 256 };
     let asked = Attributes::from([(A::ENCRYPT, V::Bool(true))]);
-    let made = vault.originate(&session, generation, kind, &asked).unwrap();
+    let made = vault.originate(&session, &generation.into(), kind, &asked).unwrap();
     let attributes = asked.into_iter().chain(made.facts).collect();
     let record = AttributeRecord { class: ObjectClass::SecretKey, algorithm: Some(kind), attributes };
     let content = Arc::new(EnvelopeContent { record, wrapped: made.wrapped });
