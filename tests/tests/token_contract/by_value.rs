@@ -146,8 +146,7 @@ fn stay_hidden(expected: usize) {
     let _ = session.login(UserType::User, Some(&AuthPin::new(PIN.into())));
     let mut seen = 0;
     for class in [Class::PRIVATE_KEY, Class::SECRET_KEY] {
-        let found =
-            session.find_objects(&[Attribute::Class(class), Attribute::Token(true)]).expect("a search");
+        let found = session.find_objects(&[Attribute::Class(class)]).expect("a search");
         for object in found {
             let read = session.get_attributes(object, &[Asked::Sensitive, Asked::Extractable, Asked::Value]);
             let read = read.expect("attributes");
