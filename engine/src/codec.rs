@@ -2,6 +2,8 @@
 //! Decoding is bounded, checks the version and refuses trailing bytes.
 
 use serde::{Serialize, de::DeserializeOwned};
+use std::io::{self, Write};
+use zeroize::Zeroizing;
 
 /// Version of every stored and transmitted value. A value of another version is refused.
 pub const FORMAT_VERSION: u8 = 1;
@@ -43,6 +45,27 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
     let mut bytes = vec![FORMAT_VERSION];
     bincode::serde::encode_into_std_write(value, &mut bytes, config())
         .map_err(|e| CodecError::Encode(e.to_string()))?;
+    Ok(bytes)
+}
+
+/// The same for a secret: written in one allocation of its very length, so that growing leaves no copies behind.
+pub fn encode_secret<T: Serialize>(value: &T) -> Result<Zeroizing<Vec<u8>>, CodecError> {
+    struct Length(usize);
+    impl Write for Length {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let failed = |e: bincode::error::EncodeError| CodecError::Encode(e.to_string());
+    let mut length = Length(1);
+    bincode::serde::encode_into_std_write(value, &mut length, config()).map_err(failed)?;
+    let mut bytes = Zeroizing::new(Vec::with_capacity(length.0));
+    bytes.push(FORMAT_VERSION);
+    bincode::serde::encode_into_std_write(value, &mut *bytes, config()).map_err(failed)?;
     Ok(bytes)
 }
 
@@ -132,6 +155,8 @@ mod tests {
     fn round_trip_and_refusals() {
         let bytes = encode(&(7u64, "label".to_string())).expect("encodes");
         assert_eq!(bytes, [1, 7, 5, b'l', b'a', b'b', b'e', b'l']);
+        let secret = encode_secret(&(7u64, "label".to_string())).expect("encodes");
+        assert_eq!((&*secret, secret.capacity()), (&bytes, 8));
         assert_eq!(decode::<(u64, String)>(&bytes, 64), Ok((7, "label".into())));
         assert_eq!(decode::<u64>(&bytes, 64), Err(CodecError::Trailing(6)));
         assert_eq!(decode::<u64>(&[2, 7], 64), Err(CodecError::Version { found: 2 }));

@@ -35,9 +35,13 @@ pub async fn check(config: &MemberConfig) -> Findings {
     let name = &profile.identity;
     findings.notes.push(format!("token: {} {} '{}'", name.manufacturer, name.model, name.label));
     for kind in KeyAlgorithm::promised() {
-        if let Err(why) = profile.can_carry(kind) {
+        if let Err(why) = profile.can_carry(kind, false) {
             findings.notes.push(format!("keys of kind {kind} cannot be held here: {why}"));
         }
+    }
+    if let Err(why) = profile.can_carry(KeyAlgorithm::ODD_SECRET, false) {
+        let kind = "secrets whose length is not a multiple of 8 bytes";
+        findings.notes.push(format!("{kind} cannot be held here: {why}"));
     }
     if !profile.unwrap_template {
         findings.notes.push("the token does not enforce an unwrap template on the SMK".to_string());

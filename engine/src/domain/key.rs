@@ -67,6 +67,19 @@ impl KeyAlgorithm {
         }
     }
 
+    /// The one that stands for all secrets whose length is no multiple of 8 bytes.
+    pub const ODD_SECRET: Self = Self::GenericSecret { bytes: 21 };
+
+    /// The kind that stands for this one in what a token was proved to do: secrets count by whether their length is
+    /// a multiple of 8 bytes, everything else for itself.
+    pub fn stand_in(self) -> Self {
+        match self {
+            Self::GenericSecret { bytes } if bytes % 8 == 0 => Self::GenericSecret { bytes: 32 },
+            Self::GenericSecret { .. } => Self::ODD_SECRET,
+            other => other,
+        }
+    }
+
     /// Every size the project promises, for probes and tests.
     pub fn promised() -> [Self; 11] {
         [

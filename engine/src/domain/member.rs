@@ -41,6 +41,9 @@ pub struct Profile {
     /// Kinds that survived generate, wrap, unwrap and use; a generic secret stands for all lengths that are
     /// multiples of 8 bytes.
     pub carries: BTreeSet<KeyAlgorithm>,
+    /// Kinds that did not survive that, but can be read from a readable session key and created again by value as
+    /// sensitive ones, named by [`KeyAlgorithm::stand_in`].
+    pub carries_in_memory: BTreeSet<KeyAlgorithm>,
     /// True if secrets of any length come back exact; SoftHSM 2.6.1 pads them to multiples of 8 bytes.
     pub exact_lengths: bool,
     /// True if a wrapping key's UNWRAP_TEMPLATE is enforced.
@@ -61,6 +64,8 @@ pub enum CannotCarry {
     Length,
     /// The token shares no wrap format with the group.
     WrapFormat,
+    /// The token takes the kind only by value, and the group does not allow that.
+    InMemoryOnly,
 }
 
 impl fmt::Display for CannotCarry {
@@ -68,14 +73,30 @@ impl fmt::Display for CannotCarry {
         f.write_str(match self {
             Self::Kind => "its token cannot carry this kind of key",
             Self::Length => "its token cannot carry secrets whose length is not a multiple of 8 bytes",
+            Self::InMemoryOnly => {
+                "its token cannot unwrap this kind of key; 'keyraft option set allow_inmemory_import true' lets new \
+                 keys of such kinds pass through the members' memory instead"
+            }
             Self::WrapFormat => "its token has no wrap format in common with the group",
         })
     }
 }
 
 impl Profile {
-    /// Says whether this token can carry a kind of key, or why not.
-    pub fn can_carry(&self, algorithm: KeyAlgorithm) -> Result<(), CannotCarry> {
+    /// Says whether this token can carry a kind of key, or why not. `in_memory`: whether it may take it by value.
+    pub fn can_carry(&self, algorithm: KeyAlgorithm, in_memory: bool) -> Result<(), CannotCarry> {
+        let why = match self.can_unwrap(algorithm) {
+            Err(why) if self.carries_in_memory.contains(&algorithm.stand_in()) => why,
+            decided => return decided,
+        };
+        match why {
+            CannotCarry::WrapFormat => Err(why),
+            _ if in_memory => Ok(()),
+            _ => Err(CannotCarry::InMemoryOnly),
+        }
+    }
+
+    fn can_unwrap(&self, algorithm: KeyAlgorithm) -> Result<(), CannotCarry> {
         if !self.wraps.contains(&WrapAlgorithm::Rfc5649) {
             return Err(CannotCarry::WrapFormat);
         }
@@ -105,4 +126,46 @@ pub struct MemberCard {
     pub transport_key: Vec<u8>,
     /// What its token can do.
     pub profile: Profile,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_by_value_goes_only_where_that_is_allowed() {
+        let ed = KeyAlgorithm::Ed25519;
+        let secret = |bytes| KeyAlgorithm::GenericSecret { bytes };
+        let mut profile = Profile {
+            identity: TokenIdentity::default(),
+            wraps: [WrapAlgorithm::Rfc5649].into(),
+            carries: [secret(32)].into(),
+            carries_in_memory: [ed, KeyAlgorithm::ODD_SECRET].into(),
+            exact_lengths: false,
+            unwrap_template: true,
+            residency: Residency::Token,
+            mechanisms: Vec::new(),
+        };
+        for (kind, apart, allowed) in [
+            (secret(40), Ok(()), Ok(())),
+            (ed, Err(CannotCarry::InMemoryOnly), Ok(())),
+            (secret(7), Err(CannotCarry::InMemoryOnly), Ok(())),
+            (KeyAlgorithm::Aes { bits: 256 }, Err(CannotCarry::Kind), Err(CannotCarry::Kind)),
+        ] {
+            assert_eq!(
+                (profile.can_carry(kind, false), profile.can_carry(kind, true)),
+                (apart, allowed),
+                "{kind}"
+            );
+        }
+        profile.carries_in_memory.clear();
+        assert_eq!(profile.can_carry(secret(7), true), Err(CannotCarry::Length));
+        profile.wraps.clear();
+        profile.carries_in_memory.insert(ed);
+        assert_eq!(
+            profile.can_carry(ed, true),
+            Err(CannotCarry::WrapFormat),
+            "it could not hold the SMK either"
+        );
+    }
 }

@@ -4,6 +4,7 @@ use super::attribute::AttributeRecord;
 use super::ids::{Generation, ObjectId, Version};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use zeroize::Zeroize;
 
 /// How a key was wrapped by the SMK. Not a CKM number: vendors number the same format differently.
 /// Order is the log format: add at the end.
@@ -11,20 +12,30 @@ use std::fmt;
 pub enum WrapAlgorithm {
     /// AES key wrap with padding, RFC 5649: CKM 0x210A on SoftHSM, 0x210B on kryoptic and NSS.
     Rfc5649,
+    /// Not wrapped: the value itself, for kinds that some member's token cannot unwrap. Nothing but the envelope
+    /// protects it.
+    InEnvelope,
 }
 
-/// A key wrapped by the SMK.
+/// A key wrapped by the SMK, or where that cannot be its value. Wiped when dropped, never printed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrappedKey {
     /// The format of `bytes`.
     pub algorithm: WrapAlgorithm,
-    /// The blob, at most `limits::WRAPPED_KEY_MAX_BYTES`.
+    /// The blob, or the value: a secret's bytes, an EC scalar, an Ed25519 seed, or PKCS#8 for RSA. At most
+    /// `limits::WRAPPED_KEY_MAX_BYTES`.
     pub bytes: Vec<u8>,
 }
 
 impl fmt::Debug for WrappedKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "WrappedKey({:?}, {} bytes)", self.algorithm, self.bytes.len())
+    }
+}
+
+impl Drop for WrappedKey {
+    fn drop(&mut self) {
+        self.bytes.zeroize();
     }
 }
 

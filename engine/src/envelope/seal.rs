@@ -27,7 +27,7 @@ pub fn seal(
     nonce: [u8; 12],
 ) -> Result<Envelope, EnvelopeError> {
     check(content)?;
-    let clear = Zeroizing::new(codec::encode(content)?);
+    let clear = codec::encode_secret(content)?;
     encrypt(key, &associated(group, name), &clear, nonce)
 }
 

@@ -22,6 +22,7 @@ impl Core {
         let voters = self.consensus.voters();
         let heard = self.watch.lock().heard.clone();
         Answer::Status(Box::new(self.agreed.read(|state| {
+            let in_memory = state.options().allow_inmemory_import;
             let members = state
                 .members()
                 .map(|(member, row)| MemberStatus {
@@ -45,7 +46,7 @@ impl Core {
                     },
                     cannot: KeyAlgorithm::promised()
                         .into_iter()
-                        .filter_map(|kind| row.card.profile.can_carry(kind).err().map(|why| (kind, why)))
+                        .filter_map(|kind| Some((kind, row.card.profile.can_carry(kind, in_memory).err()?)))
                         .collect(),
                 })
                 .collect();
@@ -188,9 +189,8 @@ impl Core {
     pub(super) async fn set_option(&self, option: GroupOption) -> Result<Answer, Failure> {
         let missing = match option {
             GroupOption::IsolatedService(IsolatedService::Fence) => "isolated_service = fence",
-            GroupOption::AllowInmemoryImport(true) => "allow_inmemory_import = true",
             GroupOption::IsolatedService(IsolatedService::Serve)
-            | GroupOption::AllowInmemoryImport(false)
+            | GroupOption::AllowInmemoryImport(_)
             | GroupOption::AllowInitToken(_)
             | GroupOption::PartialKeys(_) => return self.settle_simple(Command::SetOption(option)).await,
         };

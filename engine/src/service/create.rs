@@ -12,7 +12,7 @@ use crate::envelope;
 use crate::limits;
 use crate::state::command::{FIRST_VERSION, RequestContext};
 use crate::state::{Command, NewObject, Outcome, PartialKeys, Refusal, Rejection, RequestState};
-use crate::token;
+use crate::token::{self, Sending};
 use crate::wire::{Answer, CreateKey, Failure, FailureKind, ImportKey};
 use std::collections::BTreeMap;
 
@@ -145,11 +145,12 @@ impl Core {
     ) -> Result<Vec<EnvelopeContent>, Failure> {
         let (algorithm, attributes, made, origin) = match source {
             Source::Generated { algorithm, attributes } => {
-                let made = self.token.originate(generation, *algorithm, attributes).await;
+                let made = self.token.originate(self.sending(generation), *algorithm, attributes).await;
                 (*algorithm, attributes, made, Origin::Generated)
             }
             Source::Value { algorithm, attributes, value } => {
-                let made = self.token.originate_value(generation, *algorithm, attributes, value).await;
+                let sending = self.sending(generation);
+                let made = self.token.originate_value(sending, *algorithm, attributes, value).await;
                 (*algorithm, attributes, made, Origin::Imported)
             }
             Source::Plain { import } => {
@@ -188,9 +189,12 @@ impl Core {
     ) -> Result<BTreeMap<MemberId, Refusal>, Failure> {
         let Some(algorithm) = algorithm else { return Ok(BTreeMap::new()) };
         let (allow, cannot) = self.agreed.read(|state| {
+            let in_memory = state.options().allow_inmemory_import;
             let cannot: Vec<(MemberId, String)> = state
                 .members()
-                .filter_map(|(id, row)| Some((id, row.card.profile.can_carry(algorithm).err()?.to_string())))
+                .filter_map(|(id, row)| {
+                    Some((id, row.card.profile.can_carry(algorithm, in_memory).err()?.to_string()))
+                })
                 .collect();
             (state.options().partial_keys == PartialKeys::Allow, cannot)
         });
@@ -203,6 +207,16 @@ impl Core {
             return Err(Failure::new(FailureKind::Refused, text));
         }
         Ok(cannot.into_iter().map(|(member, reason)| (member, Refusal { member, reason })).collect())
+    }
+
+    /// How new keys leave this member's token, so that every member that can take them does.
+    pub(super) fn sending(&self, generation: Generation) -> Sending {
+        let in_memory = self.agreed.read(|state| {
+            let allowed = state.options().allow_inmemory_import;
+            let members = state.members().filter(|_| allowed);
+            members.flat_map(|(_, row)| row.card.profile.carries_in_memory.iter().copied()).collect()
+        });
+        Sending { generation, in_memory }
     }
 
     pub(super) fn seal(

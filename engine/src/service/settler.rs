@@ -238,6 +238,7 @@ mod tests {
                 identity: TokenIdentity::default(),
                 wraps: [crate::domain::WrapAlgorithm::Rfc5649].into(),
                 carries: [].into(),
+                carries_in_memory: [].into(),
                 exact_lengths: true,
                 unwrap_template: true,
                 residency: Residency::Session,

@@ -130,6 +130,7 @@ pub(super) fn card(name: &str) -> MemberCard {
             identity: TokenIdentity::default(),
             wraps: BTreeSet::new(),
             carries: BTreeSet::new(),
+            carries_in_memory: BTreeSet::new(),
             exact_lengths: true,
             unwrap_template: true,
             residency: Residency::Session,

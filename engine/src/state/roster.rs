@@ -172,6 +172,7 @@ fn check_card(card: &MemberCard) -> Result<(), Rejection> {
     }
     if card.transport_key.len() > PUBLIC_KEY_MAX_BYTES
         || card.profile.carries.len() > CARD_KINDS_MAX
+        || card.profile.carries_in_memory.len() > CARD_KINDS_MAX
         || card.profile.mechanisms.len() > CARD_MECHANISMS_MAX
     {
         return Err(malformed("the card's transport key or its list of kinds is too long"));

@@ -1,5 +1,5 @@
 //! Keys that applications unwrap and derive: made as session objects in passing, known for what they are, and sent off
-//! under the SMK like any new key. Their value is never read, unless it was asked to be readable.
+//! under the SMK like any new key. Their value is never read, unless it was asked to be readable or goes by value.
 
 use super::carry::{self, Fresh};
 use super::der::{self, PublicKey};
@@ -7,10 +7,10 @@ use super::ffi::{Handle, Session};
 use super::keys::is_sensitive;
 use super::template::Template;
 use super::vault::{Passing, Vault};
-use super::{Originated, TokenError, TokenVerdict, UsedKey, parameters, proof};
+use super::{Originated, Sending, TokenError, TokenVerdict, UsedKey, parameters, proof};
 use crate::domain::{
-    AttributeType as A, AttributeValue as V, Attributes, CannotCarry, Curve, Generation, KeyAlgorithm,
-    Mechanism, ObjectClass, ObjectId, Parameters,
+    AttributeType as A, AttributeValue as V, Attributes, CannotCarry, Curve, KeyAlgorithm, Mechanism,
+    ObjectClass, ObjectId, Parameters,
 };
 use crate::limits;
 use aws_lc_rs::agreement;
@@ -28,22 +28,33 @@ const WRAP_OVERHEAD_BYTES: usize = 8;
 
 /// A key on its way in, as the application wants it.
 pub(super) struct Arrival {
-    pub generation: Generation,
+    pub sending: Sending,
     pub class: ObjectClass,
     /// CKK_
     pub key_type: u64,
     pub asked: Attributes,
     /// What holds against what was asked for.
     pub forced: Attributes,
+    /// Made readable in passing, though it is to be sensitive: its value goes into the envelope.
+    pub readable: bool,
 }
 
 impl Arrival {
+    pub fn new(sending: Sending, class: ObjectClass, key_type: u64, asked: &Attributes) -> Self {
+        let (asked, forced) = (asked.clone(), Attributes::new());
+        Self { sending, class, key_type, asked, forced, readable: false }
+    }
+
     fn check(&self) -> Result<(), TokenError> {
         match (self.class, self.key_type) {
             (ObjectClass::SecretKey, CKK_AES | CKK_GENERIC_SECRET)
             | (ObjectClass::PrivateKey, CKK_RSA | CKK_EC | CKK_EC_EDWARDS) => Ok(()),
             _ => Err(TokenError::UnknownKind(self.key_type)),
         }
+    }
+
+    fn is_hidden(&self) -> bool {
+        is_sensitive(&self.asked) && !self.readable
     }
 
     fn force(&mut self, attribute: A, value: bool) {
@@ -65,7 +76,7 @@ impl Arrival {
             .number(A::KEY_TYPE, self.key_type)
             .flag(A::TOKEN, false)
             .flag(A::PRIVATE, true)
-            .flag(A::SENSITIVE, is_sensitive(&self.asked))
+            .flag(A::SENSITIVE, self.is_hidden())
             .flag(A::EXTRACTABLE, true)
             .usages(self.class, |usage| known_by.contains(&usage) || asked(usage))
     }
@@ -87,18 +98,18 @@ impl Vault {
         arrival.check()?;
         parameters::check("C_UnwrapKey", mechanism)?;
         let _exclusive = self.gate.write();
-        let mut passing = Passing::new(session);
-        let key = self.with_keys_alone([unwrapping], |[unwrapping]| {
-            Ok(session.unwrap(mechanism, unwrapping, wrapped, &arrival.template())?)
-        })?;
-        self.settle(session, arrival, passing.keep(key))
+        self.take_in(session, arrival, |arrival| {
+            self.with_keys_alone([unwrapping], |[unwrapping]| {
+                Ok(session.unwrap(mechanism, unwrapping, wrapped, &arrival.template())?)
+            })
+        })
     }
 
     /// C_DeriveKey from a key of the application's.
     pub fn originate_derived(
         &self,
         session: &Session,
-        mut arrival: Arrival,
+        arrival: Arrival,
         mechanism: &Mechanism,
         base: &UsedKey,
         value_len: Option<u64>,
@@ -106,16 +117,15 @@ impl Vault {
         arrival.check()?;
         parameters::check("C_DeriveKey", mechanism)?;
         let _exclusive = self.gate.write();
-        let mut passing = Passing::new(session);
         let second = match (mechanism.number, &mechanism.parameters) {
             (parameters::CONCATENATE_BASE_AND_KEY, Parameters::Number(second)) => {
                 Some(UsedKey::Agreed(ObjectId(*second)))
             }
             _ => None,
         };
-        let mut derive = |mechanism: &Mechanism, bases: &[Handle]| {
+        let derive = |arrival: &mut Arrival, mechanism: &Mechanism, bases: &[Handle]| {
             if parameters::keeps_value(mechanism.number) {
-                self.inherit(&mut arrival, bases);
+                self.inherit(arrival, bases);
             }
             let template = match value_len {
                 Some(length) => arrival.template().number(A::VALUE_LEN, length),
@@ -123,15 +133,55 @@ impl Vault {
             };
             Ok(session.derive(mechanism, bases[0], &template)?)
         };
-        let key = match second {
-            Some(second) => self.with_keys_alone([base, &second], |bases| {
+        self.take_in(session, arrival, |arrival| match &second {
+            Some(second) => self.with_keys_alone([base, second], |bases| {
                 self.must_derive(bases[1])?;
                 let parameters = Parameters::Number(bases[1]);
-                derive(&Mechanism { number: mechanism.number, parameters }, &bases)
-            })?,
-            None => self.with_keys_alone([base], |bases| derive(mechanism, &bases))?,
-        };
-        self.settle(session, arrival, passing.keep(key))
+                derive(arrival, &Mechanism { number: mechanism.number, parameters }, &bases)
+            }),
+            None => self.with_keys_alone([base], |bases| derive(arrival, mechanism, &bases)),
+        })
+    }
+
+    /// Makes a key that arrives, and once more if its value must be read: what it is shows only when it is there.
+    fn take_in(
+        &self,
+        session: &Session,
+        mut arrival: Arrival,
+        mut make: impl FnMut(&mut Arrival) -> Result<Handle, TokenError>,
+    ) -> Result<(KeyAlgorithm, Originated), TokenError> {
+        let mut passing = Passing::new(session);
+        let mut key = passing.keep(make(&mut arrival)?);
+        if let Some(algorithm) = self.must_be_read(session, &arrival, key)? {
+            arrival.readable = true;
+            key = passing.keep(make(&mut arrival)?);
+            // Some tokens make a key sensitive because its base is.
+            if session.read_flag(key, A::SENSITIVE) != Some(false) {
+                return Err(TokenError::CannotCarry { algorithm, why: CannotCarry::Kind });
+            }
+        }
+        self.settle(session, arrival, key)
+    }
+
+    /// The kind of a sensitive key that goes by value (if it is a secret of odd length, perhaps another length).
+    fn must_be_read(
+        &self,
+        session: &Session,
+        arrival: &Arrival,
+        key: Handle,
+    ) -> Result<Option<KeyAlgorithm>, TokenError> {
+        if arrival.sending.in_memory.is_empty() || !is_sensitive(&arrival.asked) {
+            return Ok(None);
+        }
+        match self.kind_of(session, arrival, key) {
+            Ok(algorithm) => Ok(arrival.sending.by_value(algorithm).then_some(algorithm)),
+            Err(TokenError::CannotCarry { algorithm, why: CannotCarry::Length })
+                if arrival.sending.by_value(KeyAlgorithm::ODD_SECRET) =>
+            {
+                Ok(Some(algorithm))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// What is put together from keys is as sensitive as each of them, and leaves no more than they do. Not every
@@ -169,11 +219,11 @@ impl Vault {
             arrival.force(A::SENSITIVE, true);
         }
         let algorithm = self.kind_of(session, &arrival, key)?;
-        self.carries(algorithm)?;
+        self.carries(algorithm, arrival.sending.by_value(algorithm))?;
         let public =
             if algorithm.is_pair() { Some(public_of(session, &arrival, key, algorithm)?) } else { None };
         let fresh = Fresh { key, public };
-        let mut made = self.send_off(session, arrival.generation, algorithm, &arrival.asked, &fresh, None)?;
+        let mut made = self.send_off(session, &arrival.sending, algorithm, &arrival.asked, &fresh, None)?;
         made.facts.extend(arrival.forced);
         Ok((algorithm, made))
     }
@@ -214,14 +264,14 @@ impl Vault {
     /// A secret's length. Some tokens do not tell it (SoftHSM says 0), so it is read from what the SMK makes of the
     /// key; and then proved, since the same tokens fill odd lengths up with zeros. AES keys are proved by their use.
     fn length_of(&self, session: &Session, arrival: &Arrival, key: Handle) -> Result<u64, TokenError> {
-        if !is_sensitive(&arrival.asked) {
+        if !arrival.is_hidden() {
             return Ok(session.read(key, A::VALUE)?.len() as u64);
         }
         if let Some(length @ 1..) = session.read_number(key, A::VALUE_LEN) {
             return Ok(length);
         }
         const SHA256: u64 = 0x250;
-        let smk = self.smk(arrival.generation)?;
+        let smk = self.smk(arrival.sending.generation)?;
         let wrapped = session.wrap(&self.abilities.rfc5649, smk, key)?;
         let length = wrapped.len().saturating_sub(WRAP_OVERHEAD_BYTES);
         if arrival.key_type == CKK_AES {

@@ -104,6 +104,36 @@ pub(super) fn wrap_proved(
     Ok(wrapped)
 }
 
+/// Makes a session key again from its value, as members will that take it so, and proves by use that it is the same
+/// and protected.
+pub(super) fn recreate_proved(
+    session: &Session,
+    algorithm: KeyAlgorithm,
+    asked: &Attributes,
+    fresh: &Fresh,
+    value: &[u8],
+) -> Result<(), TokenError> {
+    // What cannot be known by its use is read again instead.
+    let usable = fresh.public.is_some() || proof::has_evidence(algorithm);
+    let class = template::resident_class(algorithm);
+    let template = template::key(algorithm, false, usable, !usable)
+        .usages(class, |usage| passing_usage(algorithm, asked, usage));
+    let mut passing = Passing::new(session);
+    let copy = passing.keep(session.create(&with_value(template, algorithm, value)?)?);
+    let flags = (session.read_flag(copy, A::SENSITIVE), session.read_flag(copy, A::EXTRACTABLE));
+    if flags != (Some(usable), Some(!usable)) {
+        return Err(TokenError::Unlockable);
+    }
+    let same = match &fresh.public {
+        Some(public) => proof::check_private(session, copy, public).map(|()| true)?,
+        None if usable => {
+            proof::evidence(session, copy, algorithm)? == proof::evidence(session, fresh.key, algorithm)?
+        }
+        None => session.read(copy, A::VALUE)?.as_slice() == value,
+    };
+    if same { Ok(()) } else { Err(TokenError::Differs("it was created from its value changed")) }
+}
+
 /// Makes a session key from a value: a secret's bytes, a PKCS#8 private key, or an EC scalar or Ed25519 seed.
 pub(super) fn from_value(
     session: &Session,
@@ -117,6 +147,15 @@ pub(super) fn from_value(
         .usages(class, |usage| passing_usage(algorithm, &Attributes::new(), usage));
     let key = session.create(&with_value(base, algorithm, value)?)?;
     Ok(Fresh { key: passing.keep(key), public })
+}
+
+/// A value in its shortest shape: that of [`read_value`].
+pub(super) fn bare_value(algorithm: KeyAlgorithm, value: &[u8]) -> Zeroizing<Vec<u8>> {
+    match (algorithm, der::pkcs8(value)) {
+        (KeyAlgorithm::Ec(_), Some(Pkcs8::Ec(_, bare)))
+        | (KeyAlgorithm::Ed25519, Some(Pkcs8::Ed25519(bare))) => bare,
+        _ => Zeroizing::new(value.to_vec()),
+    }
 }
 
 /// Adds the attributes that make up a key's value.

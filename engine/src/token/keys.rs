@@ -6,7 +6,7 @@ use super::ffi::{Handle, Session};
 use super::tag::Tag;
 use super::template::{self, Template};
 use super::vault::{Copies, Passing, Vault};
-use super::{Originated, TokenError, proof};
+use super::{Originated, Sending, TokenError, proof};
 use crate::clock::Clock;
 use crate::domain::{
     AttributeRecord, AttributeType as A, AttributeValue as V, Attributes, CannotCarry, ContentKey,
@@ -21,12 +21,12 @@ impl Vault {
     pub fn originate(
         &self,
         session: &Session,
-        generation: Generation,
+        sending: &Sending,
         algorithm: KeyAlgorithm,
         asked: &Attributes,
     ) -> Result<Originated, TokenError> {
-        self.carries(algorithm)?;
-        let sensitive = is_sensitive(asked);
+        self.carries(algorithm, sending.by_value(algorithm))?;
+        let sensitive = is_sensitive(asked) && !sending.by_value(algorithm);
         let mut passing = Passing::new(session);
         // Generating an RSA key takes long and makes a session object only: others may use keys meanwhile.
         let slow = matches!(algorithm, KeyAlgorithm::Rsa { .. });
@@ -42,7 +42,7 @@ impl Vault {
                 Some(fresh) => fresh,
                 None => carry::generate(session, &mut passing, algorithm, sensitive)?,
             };
-            self.send_off(session, generation, algorithm, asked, &fresh, None)
+            self.send_off(session, sending, algorithm, asked, &fresh, None)
         })();
         drop(passing);
         RwLockWriteGuard::unlock_fair(exclusive);
@@ -53,33 +53,34 @@ impl Vault {
     pub fn originate_value(
         &self,
         session: &Session,
-        generation: Generation,
+        sending: &Sending,
         algorithm: KeyAlgorithm,
         asked: &Attributes,
         value: &[u8],
     ) -> Result<Originated, TokenError> {
-        self.carries(algorithm)?;
+        self.carries(algorithm, sending.by_value(algorithm))?;
         let _exclusive = self.gate.write();
         let mut passing = Passing::new(session);
         let fresh = carry::from_value(session, &mut passing, algorithm, value)?;
-        self.send_off(session, generation, algorithm, asked, &fresh, Some(value))
+        self.send_off(session, sending, algorithm, asked, &fresh, Some(value))
     }
 
-    pub fn carries(&self, algorithm: KeyAlgorithm) -> Result<(), TokenError> {
+    pub fn carries(&self, algorithm: KeyAlgorithm, in_memory: bool) -> Result<(), TokenError> {
         if let KeyAlgorithm::GenericSecret { bytes } = algorithm
             && (bytes == 0 || usize::from(bytes) > limits::SECRET_MAX_BYTES)
         {
             return Err(TokenError::BadInput("a secret of this length"));
         }
-        let carried = self.ledger.profile.can_carry(algorithm);
+        let carried = self.ledger.profile.can_carry(algorithm, in_memory);
         carried.map_err(|why: CannotCarry| TokenError::CannotCarry { algorithm, why })
     }
 
-    /// Wraps a session key and collects what is public of it. A key that is not sensitive goes by value.
+    /// Wraps a session key and collects what is public of it. A key that is not sensitive goes by value, and so does,
+    /// in a place of its own, one that some member's token could not unwrap.
     pub fn send_off(
         &self,
         session: &Session,
-        generation: Generation,
+        sending: &Sending,
         algorithm: KeyAlgorithm,
         asked: &Attributes,
         fresh: &Fresh,
@@ -97,7 +98,17 @@ impl Vault {
             facts.insert(A::VALUE, V::Bytes(value));
             return Ok(Originated { wrapped: None, facts });
         }
-        let smk = self.smk(generation)?;
+        if sending.by_value(algorithm) {
+            let mut value = match value {
+                Some(value) => carry::bare_value(algorithm, value),
+                None => carry::read_value(session, fresh.key, algorithm)?,
+            };
+            carry::recreate_proved(session, algorithm, asked, fresh, &value)?;
+            let bytes = std::mem::take(&mut *value);
+            let wrapped = Some(WrappedKey { algorithm: WrapAlgorithm::InEnvelope, bytes });
+            return Ok(Originated { wrapped, facts });
+        }
+        let smk = self.smk(sending.generation)?;
         let bytes = carry::wrap_proved(session, (&self.abilities.rfc5649, smk), algorithm, asked, fresh)?;
         Ok(Originated { wrapped: Some(WrappedKey { algorithm: WrapAlgorithm::Rfc5649, bytes }), facts })
     }
@@ -278,8 +289,13 @@ fn secret_facts(session: &Session, algorithm: KeyAlgorithm, key: Handle) -> Resu
 pub(super) struct Material<'a> {
     record: &'a AttributeRecord,
     algorithm: KeyAlgorithm,
-    /// The blob and the SMK's handle; none for keys that go by value.
-    wrapped: Option<(&'a WrappedKey, Handle)>,
+    source: Source<'a>,
+}
+
+enum Source<'a> {
+    /// The blob and the SMK's handle.
+    Wrapped(&'a [u8], Handle),
+    Value(&'a [u8]),
 }
 
 impl<'a> Material<'a> {
@@ -293,15 +309,18 @@ impl<'a> Material<'a> {
         if !record.class.is_resident() || record.class != template::resident_class(algorithm) {
             return Err(TokenError::BadInput("a record whose class no token holds"));
         }
-        vault.carries(algorithm)?;
-        let wrapped = match wrapped {
-            Some(wrapped) => Some((wrapped, vault.smk(generation)?)),
+        let source = match wrapped {
+            Some(WrappedKey { algorithm: WrapAlgorithm::Rfc5649, bytes }) => {
+                Source::Wrapped(bytes, vault.smk(generation)?)
+            }
+            Some(WrappedKey { algorithm: WrapAlgorithm::InEnvelope, bytes }) => Source::Value(bytes),
             None if record.bytes(A::VALUE).is_empty() => {
                 return Err(TokenError::BadInput("a record with neither a wrapped key nor a value"));
             }
-            None => None,
+            None => Source::Value(record.bytes(A::VALUE)),
         };
-        Ok(Self { record, algorithm, wrapped })
+        vault.carries(algorithm, matches!(source, Source::Value(_)))?;
+        Ok(Self { record, algorithm, source })
     }
 
     /// Makes one copy with the portable template, owned by the keeper. The caller holds the gate for writing.
@@ -314,13 +333,11 @@ impl<'a> Material<'a> {
             let tag = tag.text();
             template = template.bytes(A::ID, tag.as_bytes()).bytes(A::LABEL, tag.as_bytes());
         }
-        let handle = match self.wrapped {
-            Some((wrapped, smk)) => {
-                let WrapAlgorithm::Rfc5649 = wrapped.algorithm;
-                vault.keeper.unwrap(&vault.abilities.rfc5649, smk, &wrapped.bytes, &template)?
+        let handle = match self.source {
+            Source::Wrapped(blob, smk) => {
+                vault.keeper.unwrap(&vault.abilities.rfc5649, smk, blob, &template)?
             }
-            None => {
-                let value = self.record.bytes(A::VALUE);
+            Source::Value(value) => {
                 vault.keeper.create(&carry::with_value(template, self.algorithm, value)?)?
             }
         };

@@ -40,7 +40,8 @@ pub(crate) use proof::{coordinate_bytes, curve_params};
 pub use slot::initialize;
 pub use task::Token;
 
-use crate::domain::{Attributes, ContentKey, Generation, GroupId, Residency, WrappedKey};
+use crate::domain::{Attributes, ContentKey, Generation, GroupId, KeyAlgorithm, Residency, WrappedKey};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use zeroize::Zeroizing;
@@ -135,10 +136,35 @@ pub enum SmkPresence {
     Foreign,
 }
 
+/// How new keys leave the token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sending {
+    /// The SMK that wraps them.
+    pub generation: Generation,
+    /// Kinds that go by value instead, since some member's token cannot unwrap them, named by
+    /// [`KeyAlgorithm::stand_in`].
+    pub in_memory: BTreeSet<KeyAlgorithm>,
+}
+
+impl Sending {
+    /// True if a key of this kind goes by value.
+    pub fn by_value(&self, algorithm: KeyAlgorithm) -> bool {
+        self.in_memory.contains(&algorithm.stand_in())
+    }
+}
+
+impl From<Generation> for Sending {
+    /// Every kind wrapped.
+    fn from(generation: Generation) -> Self {
+        Self { generation, in_memory: BTreeSet::new() }
+    }
+}
+
 /// A new key, as it leaves the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Originated {
-    /// The key under the SMK; none for a key with SENSITIVE=false, whose value is among the facts.
+    /// The key under the SMK, or its value where [`Sending::by_value`] says so; none for a key with SENSITIVE=false,
+    /// whose value is among the facts.
     pub wrapped: Option<WrappedKey>,
     /// Its public parts: MODULUS, PUBLIC_EXPONENT, EC_PARAMS, EC_POINT (a DER OCTET STRING) and PUBLIC_KEY_INFO for
     /// pairs; VALUE_LEN for secrets, CHECK_VALUE for AES. For a key with SENSITIVE=false also VALUE: a secret's

@@ -66,6 +66,14 @@ pub(super) fn probe(
         other => round_trip(session, &rfc5649, smk, other).is_ok(),
     };
     let mut kinds: BTreeSet<_> = KeyAlgorithm::promised().into_iter().filter(|kind| carries(*kind)).collect();
+    let exact_lengths = keeps_lengths(session, &rfc5649, smk).unwrap_or(false);
+    let carries_in_memory = KeyAlgorithm::promised()
+        .into_iter()
+        // RSA keys are wrapped by every token that makes them.
+        .filter(|kind| !kinds.contains(kind) && !matches!(kind, KeyAlgorithm::Rsa { .. }))
+        .chain((!exact_lengths).then_some(KeyAlgorithm::ODD_SECRET))
+        .filter(|kind| by_value(session, *kind).is_ok())
+        .collect();
     if kinds.contains(&KeyAlgorithm::Rsa { bits: 2048 })
         && let Some((_, largest)) = module.key_sizes(slot, RSA_KEY_PAIR_GEN)
     {
@@ -85,7 +93,8 @@ pub(super) fn probe(
         identity,
         wraps: BTreeSet::from([WrapAlgorithm::Rfc5649]),
         carries: kinds,
-        exact_lengths: keeps_lengths(session, &abilities.rfc5649, smk).unwrap_or(false),
+        carries_in_memory,
+        exact_lengths,
         unwrap_template: abilities.unwrap_template,
         residency,
         mechanisms: module.mechanisms(slot).unwrap_or_default(),
@@ -113,10 +122,18 @@ fn round_trip(
     carry::wrap_proved(session, (mechanism, smk), algorithm, &Attributes::new(), &fresh).map(|_| ())
 }
 
+/// A readable session key, read and created again.
+fn by_value(session: &Session, algorithm: KeyAlgorithm) -> Result<(), TokenError> {
+    let mut passing = Passing::new(session);
+    let fresh = carry::generate(session, &mut passing, algorithm, false)?;
+    let value = carry::read_value(session, fresh.key, algorithm)?;
+    carry::recreate_proved(session, algorithm, &Attributes::new(), &fresh, &value)
+}
+
 /// A secret of 21 bytes must come back as 21 bytes; SoftHSM 2.6.1 makes 24 of them.
 fn keeps_lengths(session: &Session, mechanism: &Mechanism, smk: Handle) -> Result<bool, TokenError> {
     const VALUE: [u8; 21] = *b"twenty-one bytes long";
-    let odd = KeyAlgorithm::GenericSecret { bytes: 21 };
+    let odd = KeyAlgorithm::ODD_SECRET;
     let open =
         || template::key(odd, false, false, true).usages(ObjectClass::SecretKey, |usage| usage == A::SIGN);
     let mut passing = Passing::new(session);

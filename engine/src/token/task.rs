@@ -5,7 +5,9 @@ use super::desks::{Bench, Desk, Job, Queue};
 use super::ffi::Session;
 use super::smk::Purpose;
 use super::vault::{Index, Ledger, Vault};
-use super::{Inventory, MemberKeys, NewSmk, Originated, SmkPresence, TokenConfig, TokenError, UsedKey, slot};
+use super::{
+    Inventory, MemberKeys, NewSmk, Originated, Sending, SmkPresence, TokenConfig, TokenError, UsedKey, slot,
+};
 use crate::clock::Clock;
 use crate::domain::{
     AttributeRecord, Attributes, ContentKey, EnvelopeContent, Generation, GroupId, KeyAlgorithm, Mechanism,
@@ -241,20 +243,20 @@ impl Token {
         .await
     }
 
-    /// Generates a key or pair; it exists here only wrapped.
+    /// Generates a key or pair; it leaves as `sending` says.
     ///
     /// # Errors
     /// The token cannot carry the kind, or refuses a step; nothing is left behind.
     pub async fn originate(
         &self,
-        generation: Generation,
+        sending: impl Into<Sending>,
         algorithm: KeyAlgorithm,
         attributes: &Attributes,
     ) -> Result<Originated, TokenError> {
-        let attributes = attributes.clone();
+        let (sending, attributes) = (sending.into(), attributes.clone());
         self.generating(
             self.with_session(move |vault, session| {
-                vault.originate(session, generation, algorithm, &attributes)
+                vault.originate(session, &sending, algorithm, &attributes)
             }),
         )
         .await
@@ -266,14 +268,15 @@ impl Token {
     /// As [`Token::originate`], or the value is no key of this kind.
     pub async fn originate_value(
         &self,
-        generation: Generation,
+        sending: impl Into<Sending>,
         algorithm: KeyAlgorithm,
         attributes: &Attributes,
         value: &[u8],
     ) -> Result<Originated, TokenError> {
-        let (attributes, value) = (attributes.clone(), Zeroizing::new(value.to_vec()));
+        let (sending, attributes) = (sending.into(), attributes.clone());
+        let value = Zeroizing::new(value.to_vec());
         self.with_session(move |vault, session| {
-            vault.originate_value(session, generation, algorithm, &attributes, &value)
+            vault.originate_value(session, &sending, algorithm, &attributes, &value)
         })
         .await
     }
@@ -402,7 +405,7 @@ impl Token {
     #[expect(clippy::too_many_arguments, reason = "C_UnwrapKey has as many")]
     pub async fn originate_unwrapped(
         &self,
-        generation: Generation,
+        sending: impl Into<Sending>,
         mechanism: &Mechanism,
         unwrapping: UsedKey,
         wrapped: &[u8],
@@ -411,8 +414,7 @@ impl Token {
         attributes: &Attributes,
     ) -> Result<(KeyAlgorithm, Originated), TokenError> {
         let (mechanism, wrapped) = (mechanism.clone(), wrapped.to_vec());
-        let (asked, forced) = (attributes.clone(), Attributes::new());
-        let arrival = Arrival { generation, class, key_type, asked, forced };
+        let arrival = Arrival::new(sending.into(), class, key_type, attributes);
         self.with_session(move |vault, session| {
             vault.originate_unwrapped(session, arrival, &mechanism, &unwrapping, &wrapped)
         })
@@ -426,7 +428,7 @@ impl Token {
     /// As [`Token::originate_unwrapped`].
     pub async fn originate_derived(
         &self,
-        generation: Generation,
+        sending: impl Into<Sending>,
         mechanism: &Mechanism,
         base: UsedKey,
         key_type: u64,
@@ -435,8 +437,7 @@ impl Token {
     ) -> Result<(KeyAlgorithm, Originated), TokenError> {
         let mechanism = mechanism.clone();
         let class = ObjectClass::SecretKey;
-        let (asked, forced) = (attributes.clone(), Attributes::new());
-        let arrival = Arrival { generation, class, key_type, asked, forced };
+        let arrival = Arrival::new(sending.into(), class, key_type, attributes);
         self.with_session(move |vault, session| {
             vault.originate_derived(session, arrival, &mechanism, &base, value_len)
         })

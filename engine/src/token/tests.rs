@@ -4,11 +4,12 @@ use super::ffi::Operation;
 use super::smk::Purpose;
 use super::template::{self, Template};
 use super::{
-    ModuleSource, Pin, SlotChoice, TokenConfig, TokenError, TokenVerdict, UsedKey, initialize, slot, task,
+    ModuleSource, Pin, Sending, SlotChoice, TokenConfig, TokenError, TokenVerdict, UsedKey, initialize, slot,
+    task,
 };
 use crate::domain::{
-    AttributeRecord, AttributeType as A, AttributeValue as V, Attributes, EnvelopeContent, Generation,
-    GroupId, KeyAlgorithm, Mechanism, ObjectClass,
+    AttributeRecord, AttributeType as A, AttributeValue as V, Attributes, ContentKey, EnvelopeContent,
+    Generation, GroupId, KeyAlgorithm, Mechanism, ObjectClass, ObjectId, Residency, Version,
 };
 use crate::wire::{SessionName, UseKind};
 use std::sync::Arc;
@@ -30,7 +31,7 @@ fn the_smk_and_member_keys_do_what_they_are_for_and_nothing_else() {
     let made = vault.create_smk(&session, generation, None).unwrap();
     vault.member_key(Purpose::Unlock).unwrap();
     let kind = KeyAlgorithm::Aes { bits: 256 };
-    let originated = vault.originate(&session, generation, kind, &Attributes::new()).unwrap();
+    let originated = vault.originate(&session, &generation.into(), kind, &Attributes::new()).unwrap();
     let transport = vault.member_key(Purpose::Transport).unwrap();
     let delivered =
         vault.deliver_smk(&session, generation, &made.self_blob, &transport.public.spki()).unwrap();
@@ -52,7 +53,7 @@ fn the_smk_and_member_keys_do_what_they_are_for_and_nothing_else() {
     let token_smk = vault.ledger.index.lock().smks[&generation].token;
     assert_ne!(smk, token_smk, "the working copy is in use");
     let readable = template::key(kind, false, false, true).usages(ObjectClass::SecretKey, |_| false);
-    let blob = originated.wrapped.unwrap().bytes;
+    let blob = originated.wrapped.unwrap().bytes.clone();
     let rfc5649 = &vault.abilities.rfc5649;
     for key in [smk, token_smk] {
         assert!(session.unwrap(rfc5649, key, &blob, &readable).is_err(), "no readable key comes out");
@@ -67,6 +68,46 @@ fn the_smk_and_member_keys_do_what_they_are_for_and_nothing_else() {
     let unlock = vault.member_key(Purpose::Unlock).unwrap();
     let strict = template::key(kind, false, true, false).usages(ObjectClass::SecretKey, |_| false);
     assert!(session.unwrap(&oaep, unlock.handle, &delivered, &strict).is_err());
+}
+
+#[test]
+fn what_goes_by_value_lies_hidden_and_leaves_nothing_readable() {
+    let folder = tempfile::tempdir().unwrap();
+    let vault =
+        slot::open(&TokenConfig { residency: Some(Residency::Token), ..config(folder.path()) }).unwrap();
+    vault.ledger.index.lock().bind(GroupId([1; 8]));
+    let session = vault.module.open(vault.slot).unwrap();
+    let generation = Generation(1);
+    vault.create_smk(&session, generation, None).unwrap();
+    let kinds = [KeyAlgorithm::Ed25519, KeyAlgorithm::ODD_SECRET];
+    let sending = Sending { generation, in_memory: kinds.into() };
+    for (object, kind) in (1..).map(ObjectId).zip(kinds) {
+        let asked = Attributes::from([(A::SIGN, V::Bool(true))]);
+        let made = vault.originate(&session, &sending, kind, &asked).unwrap();
+        let attributes = asked.into_iter().chain(made.facts).collect();
+        let record =
+            AttributeRecord { class: template::resident_class(kind), algorithm: Some(kind), attributes };
+        let name = ContentKey { object, version: Version(1), generation };
+        vault.import(name, &record, made.wrapped.as_ref()).unwrap();
+        let mut cut = made.wrapped.unwrap();
+        cut.bytes.pop();
+        let second = ContentKey { version: Version(2), ..name };
+        assert!(vault.import(second, &record, Some(&cut)).is_err(), "a value of another length");
+        assert_eq!(vault.ledger.index.lock().keys[&object].held, Some(name));
+    }
+    let mut keys = 0;
+    for object in session.find(&Template::default()).unwrap() {
+        let class = session.read_number(object, A::CLASS);
+        let inner = [ObjectClass::SecretKey, ObjectClass::PrivateKey].map(|class| Some(class.number()));
+        if inner.contains(&class) {
+            keys += 1;
+            assert_eq!(session.read_flag(object, A::SENSITIVE), Some(true));
+            assert_eq!(session.read_flag(object, A::EXTRACTABLE), Some(false));
+            assert!(session.read(object, A::VALUE).is_err());
+        }
+    }
+    // The two keys and the SMK, each with its working copy; the transport and the canary key.
+    assert_eq!(keys, 8);
 }
 
 #[test]
@@ -124,7 +165,7 @@ fn a_session_object_that_the_token_lost_is_made_again() {
     vault.create_smk(&session, generation, None).unwrap();
     let kind = KeyAlgorithm::Aes { bits: 256 };
     let asked = Attributes::from([(A::ENCRYPT, V::Bool(true))]);
-    let made = vault.originate(&session, generation, kind, &asked).unwrap();
+    let made = vault.originate(&session, &generation.into(), kind, &asked).unwrap();
     let attributes = asked.into_iter().chain(made.facts).collect();
     let record = AttributeRecord { class: ObjectClass::SecretKey, algorithm: Some(kind), attributes };
     let content = Arc::new(EnvelopeContent { record, wrapped: made.wrapped });

@@ -119,7 +119,7 @@ pub(super) async fn option(ask: &dyn Ask, limit: Duration, command: &Options) ->
             let option = parse_option(name, value)?;
             let caller = Caller::born(ask, limit, LogIndex(0))?;
             done(&caller, || ClientRequest::SetOption(option)).await?;
-            Ok(View::done(format!("{name} is {value}")))
+            Ok(View::done(format!("{name} is {value}{}", meaning(option))))
         }
     }
 }
@@ -138,6 +138,22 @@ pub(super) async fn pin(ask: &dyn Ask, limit: Duration, command: &PinCommand) ->
     let caller = Caller::born(ask, limit, LogIndex(0))?;
     done(&caller, || ClientRequest::SetPin { role, pin: pin.clone() }).await?;
     Ok(View::done(format!("the {name} PIN is set")))
+}
+
+/// What an option does that nobody should learn from its name alone.
+fn meaning(option: GroupOption) -> &'static str {
+    match option {
+        GroupOption::AllowInmemoryImport(true) => {
+            ": new keys of kinds that some member's token cannot unwrap (on SoftHSM 2.6.1 Ed25519, and secrets whose \
+             length is no multiple of 8 bytes) are in clear in the memory of every member's process while they are \
+             made and imported, and lie by value in their sealed envelope, where the SMK does not protect them; all \
+             other keys are made as before"
+        }
+        GroupOption::AllowInmemoryImport(false) => {
+            ": no new key passes through the members' memory; keys that did so stay, and new members import them"
+        }
+        _ => "",
+    }
 }
 
 fn parse_option(name: &str, value: &str) -> Result<GroupOption, Problem> {

@@ -47,7 +47,7 @@ impl Left {
         let name = ContentKey { object, version: FIRST_VERSION, generation: Generation(1) };
         let sealed = self.store.store.content(name).expect("the store reads").expect("the store holds it");
         let content = envelope::open(&self.envelope_key, self.group, name, &sealed).expect("opens");
-        let wrapped = content.wrapped.expect("is wrapped").bytes;
+        let wrapped = content.wrapped.expect("is wrapped").bytes.clone();
         let kek = AesKek::new(&AES_256, &self.smk).expect("is a key");
         let mut clear = vec![0; wrapped.len()];
         kek.unwrap_with_padding(&wrapped, &mut clear).expect("the SMK opens it").to_vec()

@@ -3,6 +3,7 @@
 use keyraft_engine::codec;
 use keyraft_engine::domain::{
     AttributeRecord, AttributeType, AttributeValue, EnvelopeContent, KeyAlgorithm, ObjectClass,
+    WrapAlgorithm, WrappedKey,
 };
 use keyraft_tests::TokenKind::{Embedded, SoftHsm};
 use keyraft_tests::group::write_private;
@@ -26,18 +27,8 @@ async fn an_imported_value_is_found_nowhere() {
     let unsealed = codec::encode(&EnvelopeContent { record, wrapped: None }).expect("encodes");
     assert_eq!(needles.find(&unsealed), Some("raw"));
 
-    let file = group.path("value");
-    let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
-    write_private(&file, &hex);
-    assert_eq!(needles.find_below(&group.path("")).hits.len(), 1, "the search finds the value's own file");
-    let shown = file.display().to_string();
     let capture = root("capturing loopback traffic").then(Capture::begin);
-    group
-        .json(1, &["key", "import", "aes:256", "--label", "known", "--encoding", "hex", "--in", &shown])
-        .await;
-    fs::remove_file(&file).expect("is removed");
-    let shown = group.json(0, &["key", "show", "known"]).await;
-    assert_eq!(needles.find(shown.to_string().as_bytes()), None, "{shown}");
+    import(&group, "aes:256", &value, &needles).await;
     group.wait_in_sync().await;
     if let Some(capture) = capture {
         let traffic = capture.end();
@@ -74,6 +65,70 @@ async fn an_imported_value_is_found_nowhere() {
         1,
         "the search finds a file written on purpose"
     );
+}
+
+/// What no wrapping carries to SoftHSM lies by value in its envelope.
+#[tokio::test]
+async fn a_value_that_passes_through_memory_is_found_nowhere() {
+    let _turn = turn().await;
+    let mut group = Group::form(&[Embedded, SoftHsm]).await;
+    group.json(0, &["option", "set", "allow_inmemory_import", "true"]).await;
+    let secret: [u8; 33] = std::array::from_fn(|i| (i as u8).wrapping_mul(57) ^ 0x3C);
+    let seed: [u8; 32] = std::array::from_fn(|i| (i as u8).wrapping_mul(91) ^ 0x69);
+    let pkcs8 =
+        [&[0x30, 0x2E, 2, 1, 0, 0x30, 5, 6, 3, 0x2B, 0x65, 0x70, 4, 0x22, 4, 0x20][..], &seed].concat();
+    let bytes = WrappedKey { algorithm: WrapAlgorithm::InEnvelope, bytes: seed.to_vec() };
+    let all = [Needles::of(&secret), Needles::of(&seed)];
+    assert_eq!(all[1].find(&codec::encode(&bytes).expect("encodes")), Some("raw"));
+    let capture = root("capturing loopback traffic").then(Capture::begin);
+    import(&group, "secret:33", &secret, &all[0]).await;
+    import(&group, "ed25519", &pkcs8, &all[1]).await;
+    group.wait_in_sync().await;
+    // Read from the log once more, used, and shown in full.
+    for index in [0, 1] {
+        group.stop(index).await;
+        group.start(index).await;
+    }
+    group.wait_in_sync().await;
+    let document = group.path("document");
+    write_private(&document, "a document");
+    let document = document.display().to_string();
+    for index in [0, 1] {
+        group.json(index, &["key", "sign", "ed25519", "--in", &document]).await;
+        group.json(index, &["key", "sign", "secret:33", "--in", &document]).await;
+    }
+    if let Some(capture) = capture {
+        let traffic = capture.end();
+        assert!(traffic.bytes() > 10_000, "the members talked: {} bytes", traffic.bytes());
+        for needles in &all {
+            assert_eq!(shown_by(&traffic, needles), (None, None), "on the wire");
+        }
+    }
+    for when in ["while the members run", "after they have stopped"] {
+        for needles in &all {
+            let found = needles.find_below(&group.path(""));
+            assert!(found.hits.is_empty(), "{when}: {:?}", found.hits);
+            assert!(found.files > 10 && found.bytes > 10_000, "{when}: {found:?}");
+        }
+        for index in 0..group.members.len() {
+            if group.members[index].runs() {
+                group.stop(index).await;
+            }
+        }
+    }
+}
+
+/// Brings a value in from a file that goes at once, under its kind as a label.
+async fn import(group: &Group, kind: &str, value: &[u8], needles: &Needles) {
+    let file = group.path("value");
+    let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+    write_private(&file, &hex);
+    assert_eq!(needles.find_below(&group.path("")).hits.len(), 1, "the search finds the value's own file");
+    let path = file.display().to_string();
+    group.json(1, &["key", "import", kind, "--label", kind, "--encoding", "hex", "--in", &path]).await;
+    fs::remove_file(&file).expect("is removed");
+    let shown = group.json(0, &["key", "show", kind]).await;
+    assert_eq!(needles.find(shown.to_string().as_bytes()), None, "{shown}");
 }
 
 /// How the value shows in single frames, and in streams.

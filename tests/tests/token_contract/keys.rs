@@ -76,7 +76,8 @@ case!(every_kind_is_equal_on_every_token, |bench: Bench| async move {
     let Group { tokens, .. } = group(bench.all()).await;
     let mut object = 0;
     for algorithm in KeyAlgorithm::promised() {
-        let able: Vec<&Token> = tokens.iter().filter(|t| t.profile().can_carry(algorithm).is_ok()).collect();
+        let able: Vec<&Token> =
+            tokens.iter().filter(|t| t.profile().can_carry(algorithm, false).is_ok()).collect();
         let embedded_alone = algorithm == KeyAlgorithm::Ed25519;
         assert_eq!(able.len(), if embedded_alone { 2 } else { 4 }, "{algorithm}");
         // Large RSA keys take seconds to make: one maker is enough for them.
@@ -128,7 +129,8 @@ case!(secrets_of_every_length_are_carried_or_refused, |bench: Bench| async move 
     let mut object = 0;
     for bytes in [1, 7, 8, 16, 19, 20, 24, 31, 32, 33, 64, 1024] {
         let kind = KeyAlgorithm::GenericSecret { bytes };
-        let able: Vec<&Token> = tokens.iter().filter(|t| t.profile().can_carry(kind).is_ok()).collect();
+        let able: Vec<&Token> =
+            tokens.iter().filter(|t| t.profile().can_carry(kind, false).is_ok()).collect();
         assert_eq!(able.len(), if bytes % 8 == 0 { 4 } else { 2 });
         let value: Vec<u8> = (0..bytes).map(|n| n as u8).collect();
         let expected = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &value), DATA);
@@ -166,7 +168,8 @@ case!(keys_brought_in_by_value_are_those_keys, |bench: Bench| async move {
     ];
     let mut object = 0;
     for (algorithm, value, public) in values {
-        let able: Vec<&Token> = tokens.iter().filter(|t| t.profile().can_carry(algorithm).is_ok()).collect();
+        let able: Vec<&Token> =
+            tokens.iter().filter(|t| t.profile().can_carry(algorithm, false).is_ok()).collect();
         for maker in &able {
             object += 1;
             let made = maker.originate_value(G1, algorithm, &asked(algorithm), value).await.expect("a key");
@@ -200,7 +203,8 @@ case!(readable_keys_travel_by_value, |bench: Bench| async move {
     ];
     let mut object = 0;
     for algorithm in kinds {
-        let able: Vec<&Token> = tokens.iter().filter(|t| t.profile().can_carry(algorithm).is_ok()).collect();
+        let able: Vec<&Token> =
+            tokens.iter().filter(|t| t.profile().can_carry(algorithm, false).is_ok()).collect();
         let mut open = asked(algorithm);
         open.insert(A::SENSITIVE, V::Bool(false));
         open.insert(A::EXTRACTABLE, V::Bool(true));

@@ -2,6 +2,7 @@
 //! process, so each case runs in a process of its own: this program again, with an environment of its own.
 
 mod bench;
+mod by_value;
 mod faults;
 mod keys;
 mod smk;

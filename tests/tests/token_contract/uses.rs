@@ -234,7 +234,7 @@ case!(unwrapped_secrets_keep_their_length_or_are_refused, |bench: Bench| async m
                     .originate_unwrapped(G1, &pkcs1, private.clone(), &sealed, class, 0x10, &wishes)
                     .await;
                 let kind = KeyAlgorithm::GenericSecret { bytes };
-                if token.profile().can_carry(kind).is_err() {
+                if token.profile().can_carry(kind, false).is_err() {
                     assert_eq!(verdict(made), TokenVerdict::Refused, "{bytes} bytes would become more");
                     continue;
                 }

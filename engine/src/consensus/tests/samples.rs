@@ -41,6 +41,7 @@ fn card(number: u64) -> MemberCard {
             identity: TokenIdentity::default(),
             wraps: BTreeSet::new(),
             carries: BTreeSet::new(),
+            carries_in_memory: BTreeSet::new(),
             exact_lengths: true,
             unwrap_template: true,
             residency: Residency::Session,

@@ -196,26 +196,26 @@ impl Core {
         generation: Generation,
     ) -> Result<Vec<EnvelopeContent>, Failure> {
         let failed = |error| token_failure(self.me, &error);
+        let sending = self.sending(generation);
         let key = |plan: KeyPlan, made: Originated, history| EnvelopeContent {
             record: template::key_record(plan, &made.facts, history),
             wrapped: made.wrapped,
         };
         match birth {
             Birth::Key { plan, mechanism } => {
-                let made = self.token.originate(generation, plan.algorithm, &plan.attributes).await;
+                let made = self.token.originate(sending, plan.algorithm, &plan.attributes).await;
                 Ok(vec![key(plan.clone(), made.map_err(failed)?, History::Generated(*mechanism))])
             }
             Birth::Pair { plan, mechanism } => {
                 let PairPlan { algorithm, public, private } = plan.clone();
-                let made = self.token.originate(generation, algorithm, &private).await.map_err(failed)?;
+                let made = self.token.originate(sending, algorithm, &private).await.map_err(failed)?;
                 let history = History::Generated(*mechanism);
                 let public = template::public_record(algorithm, public, &made.facts, history);
                 let private = key(KeyPlan { algorithm, attributes: private }, made, history);
                 Ok(vec![EnvelopeContent { record: public, wrapped: None }, private])
             }
             Birth::Value { plan, value } => {
-                let made =
-                    self.token.originate_value(generation, plan.algorithm, &plan.attributes, value).await;
+                let made = self.token.originate_value(sending, plan.algorithm, &plan.attributes, value).await;
                 Ok(vec![key(plan.clone(), made.map_err(failed)?, History::Imported)])
             }
             Birth::Record { generation: wrapped_under, content } => {
@@ -228,7 +228,7 @@ impl Core {
             Birth::Unwrapped { plan, mechanism, unwrapping, wrapped } => {
                 let ComingPlan { class, key_type, attributes, .. } = plan;
                 let made = self.token.originate_unwrapped(
-                    generation,
+                    sending,
                     mechanism,
                     unwrapping.clone(),
                     wrapped,
@@ -243,7 +243,7 @@ impl Core {
             Birth::Derived { plan, mechanism, base, history } => {
                 let ComingPlan { key_type, value_len, attributes, .. } = plan;
                 let made = self.token.originate_derived(
-                    generation,
+                    sending,
                     mechanism,
                     base.clone(),
                     *key_type,
