@@ -3,7 +3,7 @@
 use super::engine::unlock;
 use super::home;
 use super::{MemberConfig, StartError, open_token};
-use crate::domain::KeyAlgorithm;
+use crate::domain::{CannotCarry, KeyAlgorithm};
 
 /// Says what stands in the way of serving (errors) and what is worth knowing (notes).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,14 +34,16 @@ pub async fn check(config: &MemberConfig) -> Findings {
     let profile = token.profile().clone();
     let name = &profile.identity;
     findings.notes.push(format!("token: {} {} '{}'", name.manufacturer, name.model, name.label));
-    for kind in KeyAlgorithm::promised() {
-        if let Err(why) = profile.can_carry(kind, false) {
-            findings.notes.push(format!("keys of kind {kind} cannot be held here: {why}"));
+    let kinds = KeyAlgorithm::promised().map(|kind| (kind, format!("keys of kind {kind}")));
+    let odd = (KeyAlgorithm::ODD_SECRET, "secrets whose length is not a multiple of 8 bytes".to_string());
+    for (kind, named) in kinds.into_iter().chain([odd]) {
+        match profile.can_carry(kind, false) {
+            Ok(()) => {}
+            Err(why @ CannotCarry::InMemoryOnly) => {
+                findings.notes.push(format!("{named} can be held here only by value: {why}"));
+            }
+            Err(why) => findings.notes.push(format!("{named} cannot be held here: {why}")),
         }
-    }
-    if let Err(why) = profile.can_carry(KeyAlgorithm::ODD_SECRET, false) {
-        let kind = "secrets whose length is not a multiple of 8 bytes";
-        findings.notes.push(format!("{kind} cannot be held here: {why}"));
     }
     if !profile.unwrap_template {
         findings.notes.push("the token does not enforce an unwrap template on the SMK".to_string());
