@@ -4,11 +4,12 @@
 use crate::config::GroupConfig;
 use crate::rv::{Rv, explain};
 use cryptoki_sys::CKR_DEVICE_REMOVED;
-use keyraft_engine::client::{CallError, Connection};
+use keyraft_engine::client::{CallError, Connection, Credentials};
 use keyraft_engine::clock::Clock;
 use keyraft_engine::limits;
-use keyraft_engine::wire::{Answer, ClientRequest, Failure, Remedy, SlotCall, SlotReply};
+use keyraft_engine::wire::{Answer, ClientRequest, Failure, FailureKind, Remedy, SlotCall, SlotReply};
 use parking_lot::Mutex;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -27,8 +28,25 @@ pub(crate) struct Link {
     timeout: Duration,
 }
 
+/// Where a member answers.
+enum Place {
+    /// On this machine.
+    Socket(PathBuf),
+    /// At host:port, to whom proves itself.
+    Address(String, Credentials),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(path) => path.display().fmt(f),
+            Self::Address(address, _) => f.write_str(address),
+        }
+    }
+}
+
 struct Member {
-    socket: PathBuf,
+    place: Place,
     idle: Mutex<Vec<Connection>>,
 }
 
@@ -74,9 +92,14 @@ impl From<Lost> for Rv {
 
 impl Link {
     pub fn new(config: &GroupConfig) -> Self {
-        let member = |socket: &PathBuf| Member { socket: socket.clone(), idle: Mutex::default() };
+        let local = config.sockets.iter().cloned().map(Place::Socket);
+        let remote = config.remote.iter().flat_map(|remote| {
+            let place = |address: &String| Place::Address(address.clone(), remote.credentials.clone());
+            remote.members.iter().map(place)
+        });
+        let member = |place| Member { place, idle: Mutex::default() };
         Self {
-            members: config.sockets.iter().map(member).collect(),
+            members: local.chain(remote).map(member).collect(),
             favourite: AtomicUsize::new(0),
             timeout: config.timeout,
         }
@@ -91,6 +114,7 @@ impl Link {
         let mut last = Lost::Nobody;
         let mut start = self.favourite.load(Ordering::Relaxed);
         loop {
+            let (mut refused, mut hope) = (None, false);
             for step in 0..self.members.len() {
                 let index = (start + step) % self.members.len();
                 let left = deadline.saturating_duration_since(Clock.now());
@@ -103,12 +127,18 @@ impl Link {
                         return Ok(*reply);
                     }
                     Ok(_) => explain(&"a member answered another question"),
+                    // It does not let this application in. Another member may have heard of a change before it.
+                    Err(CallError::Failed(failure)) if failure.kind == FailureKind::Forbidden => {
+                        explain(&failure);
+                        refused = Some(failure);
+                    }
                     Err(CallError::Failed(failure)) if failure.remedy() == Remedy::GiveUp => {
                         self.favourite.store(index, Ordering::Relaxed);
                         return Err(Lost::Failed(failure));
                     }
                     Err(CallError::Failed(failure)) => {
                         explain(&failure);
+                        hope = true;
                         let again = failure.remedy() == Remedy::TryAgain;
                         last = Lost::Failed(failure);
                         if again {
@@ -116,8 +146,11 @@ impl Link {
                             break;
                         }
                     }
-                    Err(error) => explain(&format_args!("{}: {error}", self.members[index].socket.display())),
+                    Err(error) => explain(&format_args!("{}: {error}", self.members[index].place)),
                 }
+            }
+            if let Some(failure) = refused.filter(|_| !hope) {
+                return Err(Lost::Failed(failure));
             }
             let left = deadline.saturating_duration_since(Clock.now());
             if left.is_zero() {
@@ -135,9 +168,7 @@ impl Member {
         let kept = self.idle.lock().pop();
         if let Some(mut connection) = kept {
             match connection.call(request, limit) {
-                Err(CallError::Lost(error)) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    return Err(CallError::Lost(error));
-                }
+                Err(error) if error.is_late() => return Err(error),
                 // Its brothers are as old.
                 Err(CallError::Lost(_) | CallError::Unreachable(_)) => self.idle.lock().clear(),
                 done => {
@@ -146,12 +177,19 @@ impl Member {
                 }
             }
         }
-        let mut connection = Connection::open(&self.socket)?;
+        let mut connection = self.open()?;
         let done = connection.call(request, limit);
         if !matches!(done, Err(CallError::Lost(_) | CallError::Unreachable(_))) {
             self.keep(connection);
         }
         done
+    }
+
+    fn open(&self) -> std::result::Result<Connection, CallError> {
+        match &self.place {
+            Place::Socket(path) => Connection::open(path),
+            Place::Address(address, credentials) => Connection::open_remote(address, credentials),
+        }
     }
 
     fn keep(&self, connection: Connection) {
