@@ -369,3 +369,22 @@ pub fn token_failure(me: MemberId, error: &TokenError) -> Failure {
 pub fn not_found(object: ObjectId) -> Failure {
     Failure::new(FailureKind::NotFound, format!("there is no object {object}: see 'keyraft key list'"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{SlotCall, SlotRequest};
+
+    #[test]
+    fn an_application_asks_under_the_name_that_it_proved_and_for_little() {
+        let name: ApplicationName = "web".parse().expect("a name");
+        let who = ClientName("uid:0".into());
+        let call = SlotCall { who, ticket: None, seen: LogIndex(0), ask: SlotRequest::Info };
+        let asked = asked_by_application(&name, ClientRequest::Slot(Box::new(call)));
+        let Ok(ClientRequest::Slot(call)) = asked else { panic!("{asked:?}") };
+        assert_eq!(call.who, ClientName("client:web".into()));
+        assert!(asked_by_application(&name, ClientRequest::Status).is_ok());
+        let failure = asked_by_application(&name, ClientRequest::Clients).expect_err("is an operator's");
+        assert_eq!(failure.kind, FailureKind::Forbidden);
+    }
+}
