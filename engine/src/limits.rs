@@ -23,6 +23,10 @@ pub const SETTLEMENTS_PER_ENTRY_MAX: usize = 256;
 pub const CLIENTS_MAX: usize = 4096;
 /// Outcomes remembered for one client above its watermark.
 pub const OUTCOMES_PER_CLIENT_MAX: usize = 1024;
+/// Applications that may have a certificate.
+pub const APPLICATIONS_MAX: usize = 1024;
+/// The name of one of them, bytes.
+pub const APPLICATION_NAME_MAX_BYTES: usize = 64;
 /// Invitations that may be open at once.
 pub const INVITES_MAX: usize = 64;
 /// Life of an invitation unless `invite` says otherwise, seconds.
@@ -101,6 +105,8 @@ pub const IN_FLIGHT_MAX: usize = 1024;
 pub const CONNECTIONS_MAX: usize = 1024;
 /// Connections at once on a listener whose callers have not proved who they are.
 pub const CONNECTIONS_UNPROVEN_MAX: usize = 128;
+/// Connections at once of applications that proved themselves by a certificate; they take nobody else's places.
+pub const CONNECTIONS_APPLICATIONS_MAX: usize = 1024;
 /// Frames that wait to be written on one connection.
 pub const FRAME_QUEUE_MAX: usize = 64;
 /// Frames are gathered up to this size before one write, bytes.

@@ -106,6 +106,8 @@ pub fn unexpected(answer: &Answer) -> Problem {
         Answer::Invitation(_) => "an invitation",
         Answer::Findings(_) => "findings",
         Answer::Slot(_) => "slot",
+        Answer::Certified { .. } => "a certificate",
+        Answer::Clients(_) => "clients",
     };
     let message = format!("the member answered with {kind}, which was not asked");
     Problem::new(Exit::Unexpected, message, "use the keyraft version that the member runs")

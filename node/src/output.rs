@@ -3,7 +3,9 @@
 use crate::text::hex;
 use comfy_table::{Table, presets};
 use data_encoding::BASE64;
-use keyraft_engine::domain::{AttributeType, AttributeValue, Attributes, Generation, ObjectClass};
+use keyraft_engine::domain::{
+    ApplicationName, AttributeType, AttributeValue, Attributes, Fingerprint, Generation, ObjectClass,
+};
 use keyraft_engine::state::RecoveryCopy;
 use keyraft_engine::wire::{CoverageRow, CoverageState, GroupStatus, MemberStatus, ObjectRow};
 use serde_json::{Value, json};
@@ -117,6 +119,19 @@ pub fn client_config(sockets: &[PathBuf]) -> View {
     let text = format!("[[group]]\nsockets = [{}]", list.join(", "));
     let names: Vec<String> = sockets.iter().map(|path| path.display().to_string()).collect();
     View { text, json: json!({"group": [{"sockets": names}]}) }
+}
+
+/// `client list`.
+pub fn clients(clients: &[(ApplicationName, Fingerprint)]) -> View {
+    let rows = clients.iter().map(|(name, tls)| vec![name.to_string(), hex(&tls.0)]);
+    let json: Vec<Value> =
+        clients.iter().map(|(name, tls)| json!({"client": name.to_string(), "key": hex(&tls.0)})).collect();
+    let text = if clients.is_empty() {
+        "no client has a certificate: 'keyraft client add' makes one".into()
+    } else {
+        table(&["CLIENT", "KEY (SHA-256)"], rows)
+    };
+    View { text, json: json!({"clients": json}) }
 }
 
 /// What the offline recovery key opens, in base64: RSA-OAEP with SHA-1 in both places, no label.

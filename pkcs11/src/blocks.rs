@@ -29,6 +29,7 @@ enum Mode {
 }
 
 /// The state between the parts of one stream.
+#[derive(Clone)]
 pub(crate) struct Stream {
     mode: Mode,
     way: Way,

@@ -1,25 +1,39 @@
 //! client.toml: which groups an application sees.
 
+use keyraft_engine::client::Credentials;
 use serde::Deserialize;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use zeroize::Zeroizing;
 
 /// The whole file.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Config {
     /// One slot each.
     pub groups: Vec<GroupConfig>,
 }
 
 /// One group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct GroupConfig {
     /// The Unix sockets of its members on this machine, the preferred one first.
     pub sockets: Vec<PathBuf>,
+    /// The members that it reaches by a certificate, asked after those.
+    pub remote: Option<Remote>,
     /// Its slot's number.
     pub slot: u64,
     /// The longest that a call takes before it fails.
     pub timeout: Duration,
+}
+
+/// Members on other machines.
+#[derive(Clone, Debug)]
+pub(crate) struct Remote {
+    /// `host:port` of each, the preferred one first.
+    pub members: Vec<String>,
+    /// What the application proves itself with.
+    pub credentials: Credentials,
 }
 
 #[derive(Deserialize)]
@@ -32,15 +46,21 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GroupTable {
+    #[serde(default)]
     sockets: Vec<PathBuf>,
+    #[serde(default)]
+    members: Vec<String>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    authority: Option<PathBuf>,
     slot: Option<u64>,
     timeout_ms: Option<u64>,
 }
 
 /// Groups that one file may name.
 const GROUPS_MAX: usize = 32;
-/// Sockets of one group.
-const SOCKETS_MAX: usize = keyraft_engine::limits::MEMBERS_MAX;
+/// Sockets of one group, and members elsewhere.
+const MEMBERS_MAX: usize = keyraft_engine::limits::MEMBERS_MAX;
 /// timeout_ms, least and most.
 const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 100..=600_000;
 /// A file longer than this is none of ours, bytes.
@@ -51,12 +71,19 @@ const FILE_MAX_BYTES: u64 = 1024 * 1024;
 pub(crate) fn load() -> Result<Config, String> {
     let path = find()?;
     let told = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
-    let size = std::fs::metadata(&path).map_err(|e| told(&e))?.len();
+    let text = String::from_utf8(read(&path)?.to_vec()).map_err(|e| told(&e))?;
+    // A bare name has the working folder's.
+    parse(&text, path.parent().unwrap_or(Path::new(""))).map_err(|e| told(&e))
+}
+
+/// A file of ours; it may be a key.
+fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
+    let told = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
+    let size = std::fs::metadata(path).map_err(|e| told(&e))?.len();
     if size > FILE_MAX_BYTES {
-        return Err(told(&format!("{size} bytes are too many for a client.toml")));
+        return Err(told(&format!("{size} bytes are too many")));
     }
-    let text = std::fs::read_to_string(&path).map_err(|e| told(&e))?;
-    parse(&text).map_err(|e| told(&e))
+    std::fs::read(path).map(Zeroizing::new).map_err(|e| told(&e))
 }
 
 fn find() -> Result<PathBuf, String> {
@@ -79,15 +106,21 @@ fn find() -> Result<PathBuf, String> {
     })
 }
 
-fn parse(text: &str) -> Result<Config, String> {
+fn parse(text: &str, folder: &Path) -> Result<Config, String> {
     let file: File = toml::from_str(text).map_err(|e| e.to_string())?;
     if file.group.is_empty() || file.group.len() > GROUPS_MAX {
-        return Err(format!("group: name 1 to {GROUPS_MAX} groups, each as a [[group]] with its sockets"));
+        return Err(format!(
+            "group: name 1 to {GROUPS_MAX} groups, each as a [[group]] with its sockets or members"
+        ));
     }
     let mut groups: Vec<GroupConfig> = Vec::new();
     for (index, table) in file.group.into_iter().enumerate() {
-        if table.sockets.is_empty() || table.sockets.len() > SOCKETS_MAX {
-            return Err(format!("group.sockets: name 1 to {SOCKETS_MAX} sockets of members"));
+        let count = table.sockets.len() + table.members.len();
+        if count == 0 || count > MEMBERS_MAX {
+            return Err(format!(
+                "group.sockets, group.members: name 1 to {MEMBERS_MAX} members, by their sockets on this machine or as \
+                 host:port"
+            ));
         }
         if let Some(relative) = table.sockets.iter().find(|path| !path.is_absolute()) {
             return Err(format!("group.sockets: {} is no absolute path", relative.display()));
@@ -101,19 +134,64 @@ fn parse(text: &str) -> Result<Config, String> {
         if groups.iter().any(|group| group.slot == slot) {
             return Err(format!("group.slot: {slot} is used twice"));
         }
-        groups.push(GroupConfig { sockets: table.sockets, slot, timeout: Duration::from_millis(timeout_ms) });
+        let remote = remote(&table, folder)?;
+        let timeout = Duration::from_millis(timeout_ms);
+        groups.push(GroupConfig { sockets: table.sockets, remote, slot, timeout });
     }
     Ok(Config { groups })
+}
+
+fn remote(table: &GroupTable, folder: &Path) -> Result<Option<Remote>, String> {
+    let is_place = |text: &str| {
+        text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+    };
+    if let Some(wrong) = table.members.iter().find(|place| !is_place(place)) {
+        return Err(format!("group.members: '{wrong}' is no host:port"));
+    }
+    if table.members.is_empty() {
+        return match (&table.certificate, &table.key, &table.authority) {
+            (None, None, None) => Ok(None),
+            _ => Err("group.members: name the members that certificate, key and authority are for".into()),
+        };
+    }
+    let file = |key: &str, path: &Option<PathBuf>| {
+        let missing =
+            || format!("group.{key}: members need it; 'keyraft client add' makes all that is needed");
+        path.as_ref().map(|path| folder.join(path)).ok_or_else(missing)
+    };
+    let told = |key: &str, why: String| format!("group.{key}: {why}");
+    let key = file("key", &table.key)?;
+    check_private(&key).map_err(|e| told("key", e))?;
+    let key = read(&key).map_err(|e| told("key", e))?;
+    let certificate = read(&file("certificate", &table.certificate)?).map_err(|e| told("certificate", e))?;
+    let authority = read(&file("authority", &table.authority)?).map_err(|e| told("authority", e))?;
+    let credentials =
+        Credentials::from_pem(&certificate, &key, &authority).map_err(|e| told("certificate", e))?;
+    Ok(Some(Remote { members: table.members.clone(), credentials }))
+}
+
+/// Whoever can read the key is this application.
+fn check_private(path: &Path) -> Result<(), String> {
+    let told = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
+    let mode = std::fs::metadata(path).map_err(|e| told(&e))?.permissions().mode();
+    if mode & 0o007 == 0 {
+        return Ok(());
+    }
+    Err(told(&format!("every user may use it (mode {:o}): chmod o-rwx it", mode & 0o777)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn read_text(text: &str) -> Result<Config, String> {
+        parse(text, Path::new("/nonexistent"))
+    }
+
     #[test]
     fn reads_groups_with_their_defaults() {
         let config =
-            parse("[[group]]\nsockets = ['/run/a', '/run/b']\n[[group]]\nsockets = ['/run/c']\nslot = 7")
+            read_text("[[group]]\nsockets = ['/run/a', '/run/b']\n[[group]]\nsockets = ['/run/c']\nslot = 7")
                 .expect("good");
         assert_eq!(config.groups.iter().map(|group| group.slot).collect::<Vec<_>>(), [0, 7]);
         assert_eq!(config.groups[0].timeout, Duration::from_secs(20));
@@ -128,10 +206,33 @@ mod tests {
             ("[[group]]\nsockets = ['a']".into(), "group.sockets"),
             (group("timeout_ms = 1"), "group.timeout_ms"),
             (group("colour = 1"), "colour"),
+            ("[[group]]".into(), "group.members"),
+            (group("members = ['nowhere']"), "group.members"),
+            (group("members = ['a:99999']"), "group.members"),
+            (group("key = 'key.pem'"), "group.members"),
+            (group("members = ['a:1']"), "group.key"),
+            (group("members = ['a:1']\nkey = 'key.pem'"), "/nonexistent/key.pem"),
             (format!("{}{}", group("slot = 3"), group("slot = 3")), "group.slot"),
         ] {
-            let error = parse(&text).expect_err(&text);
+            let error = read_text(&text).expect_err(&text);
             assert!(error.contains(key), "{error}");
         }
+    }
+
+    #[test]
+    fn a_key_that_everybody_may_read_is_refused() {
+        let folder = std::env::temp_dir().join(format!("keyraft-config-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("makes a folder");
+        let key = folder.join("key.pem");
+        let set = |mode| {
+            std::fs::write(&key, "no key").expect("writes");
+            std::fs::set_permissions(&key, PermissionsExt::from_mode(mode)).expect("sets the mode");
+        };
+        set(0o640);
+        assert_eq!(check_private(&key), Ok(()));
+        set(0o604);
+        let error = check_private(&key).expect_err("is refused");
+        std::fs::remove_dir_all(&folder).expect("is removed");
+        assert!(error.contains("604") && error.contains("chmod"), "{error}");
     }
 }

@@ -619,10 +619,14 @@ unsafe extern "C" fn C_GetTokenInfo(id: CK_SLOT_ID, info: *mut CK_TOKEN_INFO) ->
 unsafe extern "C" fn C_WaitForSlotEvent(
     flags: CK_FLAGS,
     _slot: *mut CK_SLOT_ID,
-    _reserved: *mut c_void,
+    reserved: *mut c_void,
 ) -> CK_RV {
     // Slots and their tokens never come or go.
-    within(|_| Err(Rv(if flags & CKF_DONT_BLOCK != 0 { CKR_NO_EVENT } else { CKR_FUNCTION_NOT_SUPPORTED })))
+    within(|_| match flags & CKF_DONT_BLOCK {
+        _ if !reserved.is_null() => Err(BAD),
+        0 => Err(Rv(CKR_FUNCTION_NOT_SUPPORTED)),
+        _ => Err(Rv(CKR_NO_EVENT)),
+    })
 }
 
 unsafe extern "C" fn C_GetMechanismList(
@@ -803,6 +807,16 @@ unsafe extern "C" fn C_SessionCancel(session: SessionHandle, flags: CK_FLAGS) ->
         if flags & (CKF_SIGN | CKF_VERIFY | CKF_SIGN_RECOVER | CKF_VERIFY_RECOVER | CKF_DIGEST) != 0 {
             session.cancel(Side::Hash);
         }
+        for (flag, kind) in [
+            (CKF_MESSAGE_ENCRYPT, Kind::Encrypt),
+            (CKF_MESSAGE_DECRYPT, Kind::Decrypt),
+            (CKF_MESSAGE_SIGN, Kind::Sign),
+            (CKF_MESSAGE_VERIFY, Kind::Verify),
+        ] {
+            if flags & flag != 0 && session.messages(kind).is_ok() {
+                session.end_messages(kind)?;
+            }
+        }
         if flags & CKF_FIND_OBJECTS != 0 && session.is_searching() {
             module::find_final(session)?;
         }
@@ -935,8 +949,8 @@ unsafe extern "C" fn C_FindObjectsFinal(session: SessionHandle) -> CK_RV {
 unsafe fn begin(session: SessionHandle, kind: Kind, raw: *mut CK_MECHANISM, key: CK_OBJECT_HANDLE) -> CK_RV {
     in_session(session, |session| {
         if raw.is_null() {
-            session.cancel(module::side(kind));
-            return Ok(());
+            // Only what is of this kind: a digest or a verification beside it goes on.
+            return module::cancel(session, kind);
         }
         // SAFETY: by this function's contract.
         module::begin(session, kind, unsafe { mechanism(raw)? }, key)

@@ -6,13 +6,14 @@ use crate::object::{Body, Object};
 use crate::rv::{Result, Rv};
 use crate::session::Session;
 use cryptoki_sys::{
-    CKR_DEVICE_ERROR, CKR_SESSION_READ_ONLY, CKR_TEMPLATE_INCOMPLETE, CKR_UNWRAPPING_KEY_HANDLE_INVALID,
+    CKR_ACTION_PROHIBITED, CKR_ATTRIBUTE_READ_ONLY, CKR_DEVICE_ERROR, CKR_SESSION_READ_ONLY,
+    CKR_TEMPLATE_INCOMPLETE, CKR_TEMPLATE_INCONSISTENT, CKR_UNWRAPPING_KEY_HANDLE_INVALID,
     CKR_USER_NOT_LOGGED_IN,
 };
 use keyraft_engine::domain::{
     AttributeRecord, AttributeType as A, AttributeValue as V, Attributes, Mechanism, ObjectClass,
 };
-use keyraft_engine::wire::{Keep, KeyRef, Made, MakeBy, SlotAnswer, SlotRequest};
+use keyraft_engine::wire::{Keep, KeyRef, Made, MakeBy, Role, SlotAnswer, SlotRequest};
 use std::sync::Arc;
 
 /// Where a new object shall live, by its template or else by default.
@@ -42,7 +43,7 @@ fn take_in(session: &Session, made: Made) -> Result<u64> {
         KeyRef::Object(id) => Ok(id.0),
         KeyRef::Session { name, sealed: Some(sealed) } => {
             let body = Body { record: Arc::new(made.record), sealed: Some((name, *sealed)) };
-            Ok(session.slot.objects.insert(session.handle, body))
+            Ok(session.keep(body))
         }
         KeyRef::Session { sealed: None, .. } => Err(Rv(CKR_DEVICE_ERROR)),
     }
@@ -107,11 +108,16 @@ fn keep_here(session: &Session, class: ObjectClass, template: &Attributes) -> Re
         attributes.entry(flag).or_insert(V::Bool(default));
     }
     attributes.entry(A::LABEL).or_insert_with(|| V::Bytes(Vec::new()));
-    if attribute::flag(&attributes, A::PRIVATE) == Some(true) && session.slot.role().is_none() {
+    if attribute::flag(&attributes, A::PRIVATE) == Some(true) && session.slot.role() != Some(Role::User) {
         return Err(Rv(CKR_USER_NOT_LOGGED_IN));
     }
+    if attribute::flag(&attributes, A::TRUSTED) == Some(true)
+        && session.slot.role() != Some(Role::SecurityOfficer)
+    {
+        return Err(Rv(CKR_ATTRIBUTE_READ_ONLY));
+    }
     let record = AttributeRecord { class, algorithm: None, attributes };
-    Ok(session.slot.objects.insert(session.handle, Body { record: Arc::new(record), sealed: None }))
+    Ok(session.keep(Body { record: Arc::new(record), sealed: None }))
 }
 
 /// C_CopyObject.
@@ -120,6 +126,13 @@ pub(crate) fn copy_object(session: &Session, handle: u64, template: &Attributes)
     let record = session.slot.record(&of)?;
     let keep = keep(session, template, record.flag(A::TOKEN))?;
     if of.key_ref(false).is_none() {
+        if !record.flag(A::COPYABLE) {
+            return Err(Rv(CKR_ACTION_PROHIBITED));
+        }
+        // A copy may be hidden, and not shown.
+        if record.flag(A::PRIVATE) && attribute::flag(template, A::PRIVATE) == Some(false) {
+            return Err(Rv(CKR_TEMPLATE_INCONSISTENT));
+        }
         let mut all = record.attributes.clone();
         all.insert(A::CLASS, V::Number(record.class.number()));
         all.extend(template.iter().map(|(attribute, value)| (*attribute, value.clone())));

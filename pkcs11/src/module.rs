@@ -11,8 +11,8 @@ use crate::session::{Search, Session, Side};
 use crate::slot::Slot;
 use cryptoki_sys::{
     CKR_ATTRIBUTE_TYPE_INVALID, CKR_DEVICE_ERROR, CKR_KEY_INDIGESTIBLE, CKR_MECHANISM_INVALID,
-    CKR_OBJECT_HANDLE_INVALID, CKR_OPERATION_ACTIVE, CKR_SESSION_COUNT, CKR_SESSION_EXISTS,
-    CKR_SESSION_HANDLE_INVALID, CKR_SESSION_READ_ONLY, CKR_SESSION_READ_ONLY_EXISTS,
+    CKR_OBJECT_HANDLE_INVALID, CKR_OPERATION_ACTIVE, CKR_OPERATION_NOT_INITIALIZED, CKR_SESSION_COUNT,
+    CKR_SESSION_EXISTS, CKR_SESSION_HANDLE_INVALID, CKR_SESSION_READ_ONLY, CKR_SESSION_READ_ONLY_EXISTS,
     CKR_SESSION_READ_WRITE_SO_EXISTS, CKR_SLOT_ID_INVALID, CKR_USER_NOT_LOGGED_IN,
 };
 use keyraft_engine::domain::{
@@ -82,6 +82,7 @@ impl Module {
     /// C_CloseSession. The last one's end is a logout.
     pub fn close_session(&self, handle: u64) -> Result<()> {
         let closed = self.sessions.write().remove(&handle).ok_or(Rv(CKR_SESSION_HANDLE_INVALID))?;
+        closed.close();
         closed.slot.objects.end_session(handle);
         self.end_lonely_login(&closed.slot);
         Ok(())
@@ -93,7 +94,10 @@ impl Module {
         let mut closed = Vec::new();
         self.sessions.write().retain(|handle, session| {
             let goes = session.slot.id == slot.id;
-            closed.extend(goes.then_some(*handle));
+            if goes {
+                session.close();
+                closed.push(*handle);
+            }
             !goes
         });
         closed.into_iter().for_each(|handle| slot.objects.end_session(handle));
@@ -239,7 +243,16 @@ pub(crate) fn set_attributes(session: &Session, handle: u64, attributes: &Attrib
             if !body.record.flag(A::MODIFIABLE) {
                 return Err(Rv(cryptoki_sys::CKR_ACTION_PROHIBITED));
             }
-            let fixed = [A::CLASS, A::TOKEN, A::PRIVATE, A::MODIFIABLE, A::CERTIFICATE_TYPE];
+            let fixed = [
+                A::CLASS,
+                A::TOKEN,
+                A::PRIVATE,
+                A::MODIFIABLE,
+                A::COPYABLE,
+                A::DESTROYABLE,
+                A::TRUSTED,
+                A::CERTIFICATE_TYPE,
+            ];
             if attributes.keys().any(|attribute| fixed.contains(attribute)) {
                 return Err(Rv(cryptoki_sys::CKR_ATTRIBUTE_READ_ONLY));
             }
@@ -347,6 +360,14 @@ fn step<T>(
     done
 }
 
+/// Ends the operation of a kind, if it is under way.
+pub(crate) fn cancel(session: &Session, kind: Kind) -> Result<()> {
+    match session.take(side(kind), |operation| operation.kind == kind) {
+        Ok(_) | Err(Rv(CKR_OPERATION_NOT_INITIALIZED)) => Ok(()),
+        Err(rv) => Err(rv),
+    }
+}
+
 fn waits(done: &Result<Output>) -> bool {
     matches!(done, Ok(Output::Length(_) | Output::TooSmall(_)))
 }
@@ -373,7 +394,10 @@ pub(crate) fn update_cipher(session: &Session, kind: Kind, part: &[u8], room: Ro
         match room {
             Room::Query => Ok(Output::Length(length)),
             Room::Bytes(space) if space < length => Ok(Output::TooSmall(length)),
-            Room::Bytes(_) => operation.update(&session.slot, part).map(Output::Bytes),
+            Room::Bytes(space) => match operation.update(&session.slot, part)? {
+                output if output.len() > space => Err(Rv(CKR_DEVICE_ERROR)),
+                output => Ok(Output::Bytes(output)),
+            },
         }
     })
 }

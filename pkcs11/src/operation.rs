@@ -9,8 +9,8 @@ use crate::rv::{Result, Rv};
 use crate::slot::Slot;
 use cryptoki_sys::{
     CKF_DECRYPT, CKF_ENCRYPT, CKF_SIGN, CKF_SIGN_RECOVER, CKF_VERIFY, CKF_VERIFY_RECOVER, CKM_AES_CBC,
-    CKR_DATA_LEN_RANGE, CKR_DEVICE_ERROR, CKR_KEY_FUNCTION_NOT_PERMITTED, CKR_KEY_TYPE_INCONSISTENT,
-    CKR_MECHANISM_INVALID, CKR_OPERATION_NOT_INITIALIZED, CKR_USER_NOT_LOGGED_IN,
+    CKR_DATA_LEN_RANGE, CKR_DEVICE_ERROR, CKR_KEY_FUNCTION_NOT_PERMITTED, CKR_KEY_HANDLE_INVALID,
+    CKR_KEY_TYPE_INCONSISTENT, CKR_MECHANISM_INVALID, CKR_OPERATION_NOT_INITIALIZED, CKR_USER_NOT_LOGGED_IN,
 };
 use keyraft_engine::domain::{
     AttributeRecord, AttributeType as A, AttributeValue, Mechanism, ObjectClass, Parameters,
@@ -100,6 +100,7 @@ impl Output {
 }
 
 /// What has been gathered of the data.
+#[derive(Clone)]
 enum Gathered {
     /// Nothing yet.
     Nothing,
@@ -112,6 +113,7 @@ enum Gathered {
 }
 
 /// A result that waits for a buffer that it fits into.
+#[derive(Clone)]
 struct Waiting {
     /// What it is the result of: the single call's data, or the end.
     of: Option<Zeroizing<Vec<u8>>>,
@@ -119,6 +121,7 @@ struct Waiting {
 }
 
 /// An operation with a key, from its Init to its end.
+#[derive(Clone)]
 pub(crate) struct KeyedOperation {
     /// What it is.
     pub kind: Kind,
@@ -131,6 +134,8 @@ pub(crate) struct KeyedOperation {
     waiting: Option<Waiting>,
     /// The members know the mechanism as it is.
     known: bool,
+    /// The mechanism that signs a digest may be used with this key.
+    raw_allowed: bool,
     /// CKM_AES_CBC may be used with this key.
     plain_cbc: bool,
 }
@@ -161,7 +166,9 @@ impl KeyedOperation {
             }
         };
         let confined = is_confined(&record);
-        let shared = known.info.mechanisms.iter().any(|info| info.number == mechanism.number);
+        let knows = |number| known.info.mechanisms.iter().any(|info| info.number == number);
+        let shared = knows(mechanism.number);
+        let raw_allowed = !confined && parts(mechanism.number).is_some_and(|parts| knows(parts.raw));
         Ok(Self {
             kind,
             authenticated: false,
@@ -170,6 +177,7 @@ impl KeyedOperation {
             gathered: Gathered::Nothing,
             waiting: None,
             known: shared || confined,
+            raw_allowed,
             plain_cbc: known.mechanism(CKM_AES_CBC).is_some() && !confined,
             record,
         })
@@ -186,7 +194,7 @@ impl KeyedOperation {
 
     /// Whether the data may be signed through its digest: not where the key names the mechanisms it allows.
     fn parts(&self) -> Option<Parts> {
-        parts(self.mechanism.number).filter(|_| !is_confined(&self.record))
+        parts(self.mechanism.number).filter(|_| self.raw_allowed)
     }
 
     fn check_user(&self) -> Result<()> {
@@ -286,7 +294,12 @@ impl KeyedOperation {
             mechanism: mechanism.clone(),
             data: SecretBytes(Zeroizing::new(data.to_vec())),
         });
-        match answer.map_err(Rv::of_key)? {
+        let answer = answer.map_err(Rv::of_key).inspect_err(|rv| {
+            if let (CKR_KEY_HANDLE_INVALID, Object::Agreed(id)) = (rv.0, &self.key) {
+                slot.forget(*id);
+            }
+        });
+        match answer? {
             SlotAnswer::Output(output) => Ok(output.0),
             SlotAnswer::Done => Ok(Zeroizing::default()),
             _ => Err(Rv(CKR_DEVICE_ERROR)),
@@ -329,6 +342,8 @@ impl KeyedOperation {
     /// Takes a part. Encryption and decryption may give output, of [`KeyedOperation::update_length`] bytes.
     pub fn update(&mut self, slot: &Slot, part: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
         self.check_user()?;
+        // A result that waited for a buffer is of fewer parts.
+        self.waiting = None;
         if !self.is_parted() {
             self.gathered = match (self.kind, self.parts()) {
                 (Kind::Sign | Kind::Verify, Some(parts)) => {
@@ -363,6 +378,7 @@ impl KeyedOperation {
         self.check_user()?;
         let bytes = match self.waiting.take() {
             Some(waiting) if waiting.of.is_none() => waiting.bytes,
+            // What was gathered stays until the result is handed over: more parts may come after a query.
             _ => self.last(slot, None)?,
         };
         Ok(self.hand_over(bytes, None, room))
@@ -375,7 +391,7 @@ impl KeyedOperation {
     }
 
     fn last(&mut self, slot: &Slot, signature: Option<&[u8]>) -> Result<Zeroizing<Vec<u8>>> {
-        match std::mem::replace(&mut self.gathered, Gathered::Whole(Zeroizing::default())) {
+        match self.gathered.clone() {
             Gathered::Nothing => self.whole(slot, &[], signature),
             Gathered::Whole(data) => self.whole(slot, &data, signature),
             Gathered::Digest(parts, hasher) => self.through_digest(slot, parts, *hasher, signature),

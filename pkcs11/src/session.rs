@@ -2,6 +2,7 @@
 //! held across a call.
 
 use crate::hash::Hasher;
+use crate::object::Body;
 use crate::operation::{KeyedOperation, Kind};
 use crate::rv::{Result, Rv};
 use crate::slot::Slot;
@@ -14,6 +15,7 @@ use keyraft_engine::wire::Role;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// An open session.
 pub(crate) struct Session {
@@ -23,6 +25,7 @@ pub(crate) struct Session {
     pub slot: Arc<Slot>,
     /// Opened with CKF_RW_SESSION.
     pub read_write: bool,
+    closed: AtomicBool,
     work: Mutex<Work>,
 }
 
@@ -66,7 +69,21 @@ pub(crate) enum Side {
 
 impl Session {
     pub fn new(handle: u64, slot: Arc<Slot>, read_write: bool) -> Self {
-        Self { handle, slot, read_write, work: Mutex::default() }
+        Self { handle, slot, read_write, closed: AtomicBool::new(false), work: Mutex::default() }
+    }
+
+    /// Notes that it is closed: what a call under way still brings ends with it.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    /// Takes a session object in; its handle. In a session that was closed meanwhile it is gone at once.
+    pub fn keep(&self, body: Body) -> u64 {
+        let handle = self.slot.objects.insert(self.handle, body);
+        if self.closed.load(Ordering::SeqCst) {
+            self.slot.objects.end_session(self.handle);
+        }
+        handle
     }
 
     /// CK_STATE: follows the application's login.
@@ -182,6 +199,12 @@ impl Session {
         let mut any = false;
         for operation in hash.into_iter().chain(work.cipher.as_mut()) {
             operation.authenticated = true;
+            any = true;
+        }
+        for operation in &mut work.messages {
+            let mut proved = KeyedOperation::clone(operation);
+            proved.authenticated = true;
+            *operation = Arc::new(proved);
             any = true;
         }
         if any { Ok(()) } else { Err(Rv(CKR_OPERATION_NOT_INITIALIZED)) }

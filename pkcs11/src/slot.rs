@@ -1,7 +1,7 @@
 //! One group as one slot: who this application is to it, its login, its session objects.
 
 use crate::config::GroupConfig;
-use crate::link::{Link, Lost, Pace};
+use crate::link::{Link, Lost, Outcome, Pace};
 use crate::mechanism;
 use crate::object::{Object, Objects};
 use crate::rv::{Result, Rv};
@@ -20,7 +20,10 @@ use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+/// Between two tries to get a new ticket.
+const RENEW_PAUSE: Duration = Duration::from_secs(60);
 /// Records of keys in use that are kept, so that an Init asks nobody.
 const RECORDS_MAX: usize = 1024;
 
@@ -41,6 +44,8 @@ struct State {
     info: Option<Arc<Known>>,
     client: Option<ClientId>,
     ticket: Option<Ticket>,
+    /// When a new ticket was last asked for.
+    renewed: Option<Instant>,
     last: u64,
     /// Changes under way.
     open: BTreeSet<u64>,
@@ -73,26 +78,41 @@ impl Slot {
         }
     }
 
-    fn call(&self, ask: SlotRequest, pace: Pace) -> std::result::Result<SlotAnswer, Lost> {
-        let call = SlotCall {
+    fn slot_call(&self, ask: SlotRequest) -> SlotCall {
+        let ticket = self.state.lock().ticket.clone();
+        SlotCall {
             who: ClientName::default(),
-            ticket: self.state.lock().ticket.clone(),
+            ticket,
             seen: LogIndex(self.seen.load(Ordering::Relaxed)),
             ask,
-        };
+        }
+    }
+
+    fn call(&self, call: SlotCall, pace: Pace) -> std::result::Result<SlotAnswer, Lost> {
         let reply = self.link.call(call, pace)?;
         self.seen.fetch_max(reply.index.0, Ordering::Relaxed);
         Ok(reply.answer)
     }
 
-    /// Asks the group. A login that the group no longer honours ends here too.
+    /// Asks the group. A login that the group no longer honours ends here too; if it was replaced meanwhile, the call
+    /// is made once more under the new one.
     pub fn ask(&self, ask: SlotRequest, pace: Pace) -> Result<SlotAnswer> {
         self.renew();
-        let answer = self.call(ask, pace).map_err(Rv::from);
-        if answer.as_ref().err() == Some(&Rv(CKR_USER_NOT_LOGGED_IN)) {
+        let call = self.slot_call(ask);
+        let (again, under) = (call.ask.clone(), call.ticket.clone());
+        let refused = match self.call(call, pace) {
+            Err(Lost::Failed(failure)) if Rv::from(&failure) == Rv(CKR_USER_NOT_LOGGED_IN) => failure,
+            done => return Ok(done?),
+        };
+        let now = self.state.lock().ticket.clone();
+        if now != under {
+            return Ok(self.call(self.slot_call(again), pace)?);
+        }
+        // The security officer is told the same about what is the user's alone.
+        if under.is_some_and(|ticket| ticket.role == Role::User) {
             self.forget_login();
         }
-        answer
+        Err(Lost::Failed(refused).into())
     }
 
     /// Asks about keys. Session keys go by name first, and whole if the member does not know them.
@@ -113,23 +133,26 @@ impl Slot {
     /// Asks for a change, once whatever happens on the way.
     pub fn change(&self, ask: impl Fn(Change) -> SlotRequest) -> Result<SlotAnswer> {
         self.renew();
-        let change = self.open_change()?;
-        let answer = match self.call(ask(change), Pace::Slow) {
-            // The group has forgotten this application, and nothing was done: it begins anew.
-            Err(Lost::Failed(failure)) if failure.kind == FailureKind::Expired => {
-                self.close_change(change);
+        let first = self.change_once(&ask)?;
+        match first.reply {
+            // The group has forgotten this application, and nothing was done: it begins anew. If an attempt was lost
+            // it may have been done before, and only the caller can look.
+            Err(Lost::Failed(failure)) if failure.kind == FailureKind::Expired && !first.lost_one => {
                 self.state.lock().client = None;
-                let change = self.open_change()?;
-                let answer = self.call(ask(change), Pace::Slow);
-                self.close_change(change);
-                answer
+                Ok(self.change_once(&ask)?.reply?.answer)
             }
-            answer => {
-                self.close_change(change);
-                answer
-            }
-        };
-        answer.map_err(Rv::from)
+            reply => Ok(reply?.answer),
+        }
+    }
+
+    fn change_once(&self, ask: impl Fn(Change) -> SlotRequest) -> Result<Outcome> {
+        let change = self.open_change()?;
+        let outcome = self.link.ask(self.slot_call(ask(change)), Pace::Slow);
+        self.state.lock().open.remove(&change.request.sequence);
+        if let Ok(reply) = &outcome.reply {
+            self.seen.fetch_max(reply.index.0, Ordering::Relaxed);
+        }
+        Ok(outcome)
     }
 
     /// The same about keys.
@@ -160,7 +183,7 @@ impl Slot {
 
     /// Asks anew what the group is (the PINs' states change).
     pub fn learn(&self) -> Result<Arc<Known>> {
-        match self.call(SlotRequest::Info, Pace::Quick).map_err(Rv::from)? {
+        match self.call(self.slot_call(SlotRequest::Info), Pace::Quick)? {
             SlotAnswer::Info(info) => {
                 let mechanisms = mechanism::offered(&info.mechanisms);
                 let known = Arc::new(Known { info: *info, mechanisms });
@@ -191,10 +214,6 @@ impl Slot {
         state.open.insert(sequence);
         let watermark = state.open.first().copied().unwrap_or(sequence);
         Ok(Change { request: RequestId { client, sequence }, watermark })
-    }
-
-    fn close_change(&self, change: Change) {
-        self.state.lock().open.remove(&change.request.sequence);
     }
 
     /// Who is logged in.
@@ -248,18 +267,27 @@ impl Slot {
         self.state.lock().ticket = Some(ticket);
     }
 
-    /// Takes a new ticket before the old one ends. A failure is no harm: the old one is good for half its life yet.
+    /// Takes a new ticket before the old one ends, asked for once in a while. A failure is no harm: the old one is good
+    /// for half its life yet.
     fn renew(&self) {
-        let now = Clock.unix().0;
+        let now = Clock.now();
         let half = u64::try_from(limits::TICKET_LIFE.as_millis() / 2).unwrap_or(0);
-        let due = self
-            .state
-            .lock()
-            .ticket
-            .as_ref()
-            .is_some_and(|ticket| ticket.expires.0.saturating_sub(now) < half);
-        if due && let Ok(SlotAnswer::Ticket(ticket)) = self.call(SlotRequest::Renew, Pace::Quick) {
-            self.state.lock().ticket = Some(ticket);
+        {
+            let mut state = self.state.lock();
+            let expires = state.ticket.as_ref().map(|ticket| ticket.expires.0.saturating_sub(Clock.unix().0));
+            let rested = state.renewed.is_none_or(|last| now.saturating_duration_since(last) >= RENEW_PAUSE);
+            if expires.is_none_or(|left| left >= half) || !rested {
+                return;
+            }
+            state.renewed = Some(now);
+        }
+        let call = self.slot_call(SlotRequest::Renew);
+        let under = call.ticket.clone();
+        if let Ok(SlotAnswer::Ticket(ticket)) = self.call(call, Pace::Quick) {
+            let mut state = self.state.lock();
+            if state.ticket == under {
+                state.ticket = Some(ticket);
+            }
         }
     }
 

@@ -1,8 +1,10 @@
-//! Whole groups: mixed tokens, killed members, members that leave, lost and full tokens, the way back with the
+//! Whole groups: applications elsewhere, mixed tokens, killed members, members that leave, lost and full tokens, the way back with the
 //! offline key, secrets that stay secret, bad input.
 
 #[path = "group/bad.rs"]
 mod bad;
+#[path = "group/clients.rs"]
+mod clients;
 #[path = "group/crash.rs"]
 mod crash;
 #[path = "group/full.rs"]

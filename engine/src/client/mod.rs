@@ -1,14 +1,23 @@
 //! A blocking connection to one member, for programs that run no threads of ours: the PKCS#11 module. One call at a
-//! time; a connection that failed is dropped and made anew by its owner.
+//! time; a connection that failed is dropped and made anew by its owner. It goes over the member's Unix socket (`local`), or
+//! by a certificate over TLS (`remote`); `tls` is what members use too.
 
-use crate::frames::blocking::FrameStream;
+mod local;
+mod remote;
+pub(crate) mod tls;
+
+pub use remote::Credentials;
+
+use crate::clock::Clock;
+use crate::frames::blocking::{FrameStream, Pipe};
 use crate::frames::frame::{self, Ask, NO_REQUEST, Reply};
 use crate::limits;
 use crate::wire::{Answer, ClientRequest, Failure, FailureKind, Hello, PROTOCOL, Request, Response};
+use local::Local;
+use remote::Remote;
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Why a call brought no answer.
 #[derive(Debug, thiserror::Error)]
@@ -24,22 +33,83 @@ pub enum CallError {
     Failed(#[from] Failure),
 }
 
-/// One connection to one member over its Unix socket.
+impl CallError {
+    /// True if it was the deadline that ended the call: another connection to this member would not do better.
+    pub fn is_late(&self) -> bool {
+        match self {
+            Self::Unreachable(error) | Self::Lost(error) => {
+                matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+            }
+            Self::Failed(_) => false,
+        }
+    }
+}
+
+/// The two ways to a member.
+#[derive(Debug)]
+enum Stream {
+    Local(Local),
+    Remote(Box<Remote>),
+}
+
+impl Stream {
+    /// Everything from now on must end within this time.
+    fn limit(&mut self, within: Duration) {
+        match self {
+            Self::Local(local) => local.limit(within),
+            Self::Remote(remote) => remote.limit(within),
+        }
+    }
+}
+
+impl Pipe for Stream {
+    fn send_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Local(local) => local.send_all(bytes),
+            Self::Remote(remote) => remote.send_all(bytes),
+        }
+    }
+
+    fn receive(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Local(local) => local.receive(bytes),
+            Self::Remote(remote) => remote.receive(bytes),
+        }
+    }
+}
+
+/// One connection to one member.
 #[derive(Debug)]
 pub struct Connection {
-    frames: FrameStream,
+    frames: FrameStream<Stream>,
     next: u64,
 }
 
 impl Connection {
-    /// Connects to the member that serves at this socket.
+    /// Connects to the member that serves at this socket, within `limit` and [`limits::CONNECT`].
     ///
     /// # Errors
     /// Nobody serves there, or the member refuses this process.
-    pub fn open(path: &Path) -> Result<Self, CallError> {
-        let stream = UnixStream::connect(path).map_err(CallError::Unreachable)?;
+    pub fn open(path: &Path, limit: Duration) -> Result<Self, CallError> {
+        let until = Clock.now() + limit.min(limits::CONNECT);
+        let local = Local::connect(path, until).map_err(CallError::Unreachable)?;
+        Self::greet(Stream::Local(local), until)
+    }
+
+    /// Connects to the member at `host:port` as the application that the credentials name, within `limit` and
+    /// [`limits::CONNECT`]; the look-up of the name has its own time.
+    ///
+    /// # Errors
+    /// Nobody serves there, it is no member of the group, or it refuses this application.
+    pub fn open_remote(address: &str, credentials: &Credentials, limit: Duration) -> Result<Self, CallError> {
+        let until = Clock.now() + limit.min(limits::CONNECT);
+        let remote = Remote::connect(address, credentials, until).map_err(CallError::Unreachable)?;
+        Self::greet(Stream::Remote(Box::new(remote)), until)
+    }
+
+    fn greet(stream: Stream, until: Instant) -> Result<Self, CallError> {
         let mut connection = Self { frames: FrameStream::new(stream), next: NO_REQUEST + 1 };
-        connection.limit(limits::CONNECT).map_err(CallError::Unreachable)?;
+        connection.frames.stream().limit(until.saturating_duration_since(Clock.now()));
         let hello = Ask::<&Request>::Hello(Hello::application());
         let hello = frame::encode(NO_REQUEST, &hello, limits::FRAME_UNPROVEN_MAX_BYTES)
             .map_err(|e| CallError::Unreachable(io::Error::other(e.to_string())))?;
@@ -56,22 +126,40 @@ impl Connection {
         }
     }
 
-    /// Asks, and waits for the answer for at most `deadline`. After [`CallError::Lost`] the connection is of no more
-    /// use.
+    /// Asks, within `limit`. After [`CallError::Lost`] the connection is of no more use.
     ///
     /// # Errors
     /// As [`CallError`] says.
-    pub fn call(&mut self, request: &ClientRequest, deadline: Duration) -> Result<Answer, CallError> {
+    pub fn send(&mut self, request: &ClientRequest, limit: Duration) -> Result<Sent, CallError> {
         let id = self.next;
         self.next += 1;
         let frame = frame::encode(id, &Ask::Request(RequestRef::Client(request)), limits::FRAME_MAX_BYTES)
             .map_err(|e| Failure::new(FailureKind::BadRequest, e))?;
-        self.limit(deadline).map_err(CallError::Lost)?;
+        self.frames.stream().limit(limit);
         self.frames.write(&frame).map_err(CallError::Lost)?;
+        Ok(Sent(id))
+    }
+
+    /// Asks, and waits for the answer, each within `limit`.
+    ///
+    /// # Errors
+    /// As [`CallError`] says.
+    pub fn call(&mut self, request: &ClientRequest, limit: Duration) -> Result<Answer, CallError> {
+        let mut sent = self.send(request, limit)?;
+        self.receive(&mut sent, limit)
+    }
+
+    /// Waits for the answer for at most `limit`. After an error that [`is_late`](CallError::is_late) the answer may be
+    /// awaited again; after any other [`CallError::Lost`] the connection is of no more use.
+    ///
+    /// # Errors
+    /// As [`CallError`] says.
+    pub fn receive(&mut self, sent: &mut Sent, limit: Duration) -> Result<Answer, CallError> {
+        self.frames.stream().limit(limit);
         loop {
             match self.read().map_err(CallError::Lost)? {
-                (answered, Reply::Response(Response::Client(answer))) if answered == id => return Ok(answer),
-                (answered, Reply::Response(Response::Failed(failure))) if answered == id => {
+                (id, Reply::Response(Response::Client(answer))) if id == sent.0 => return Ok(answer),
+                (id, Reply::Response(Response::Failed(failure))) if id == sent.0 => {
                     return Err(failure.into());
                 }
                 (_, Reply::Pong) => {}
@@ -79,12 +167,6 @@ impl Connection {
                 _ => return Err(CallError::Lost(io::Error::other("the member answered another question"))),
             }
         }
-    }
-
-    fn limit(&self, deadline: Duration) -> io::Result<()> {
-        let limit = Some(deadline.max(Duration::from_millis(1)));
-        self.frames.stream().set_read_timeout(limit)?;
-        self.frames.stream().set_write_timeout(limit)
     }
 
     fn read(&mut self) -> io::Result<(u64, Reply<Response>)> {
@@ -96,6 +178,16 @@ impl Connection {
         }
     }
 }
+
+/// What is left until then; an error once it has passed.
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Clock.now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// A request on its way: its answer bears this id.
+#[derive(Debug)]
+pub struct Sent(u64);
 
 /// [`Request`] with a borrowed body. Its variants stand in the same order.
 #[derive(Debug, serde::Serialize)]

@@ -1,5 +1,6 @@
 //! The nouns: identities, keys, attributes, objects, members. Plain data, no behaviour beyond checks.
 
+pub mod application;
 pub mod attribute;
 pub mod ids;
 pub mod key;
@@ -8,6 +9,7 @@ pub mod mechanism;
 pub mod member;
 pub mod object;
 
+pub use application::{ApplicationName, BadName};
 pub use attribute::{AttributeRecord, AttributeType, AttributeValue, Attributes, ObjectClass};
 pub use ids::{
     ClientId, Fingerprint, Generation, GroupId, Lineage, LogIndex, MemberId, ObjectId, RequestId, Version,

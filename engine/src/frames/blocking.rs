@@ -1,4 +1,4 @@
-//! Frames on a blocking Unix stream: what the module and the thread that answers it share. One system call a frame in
+//! Frames on a blocking stream: what the module and the thread that answers it share. One system call a frame in
 //! either direction, as long as frames are short.
 
 use super::frame::{self, Frame, FrameError, HEADER_BYTES};
@@ -11,36 +11,54 @@ use zeroize::Zeroizing;
 /// Read ahead in one call, bytes: a signature's frames fit many times over.
 const READ_AHEAD_BYTES: usize = 4096;
 
-/// A stream with what was read ahead of it.
-#[derive(Debug)]
-pub(crate) struct FrameStream {
-    stream: UnixStream,
-    /// Bytes read and not yet used.
-    ahead: Zeroizing<Vec<u8>>,
+/// A blocking stream of bytes.
+pub(crate) trait Pipe {
+    /// Writes everything. A peer that has gone is an error, not a SIGPIPE: the process may not be ours.
+    fn send_all(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Reads what is there, waiting for at least a byte; 0 at the stream's end.
+    fn receive(&mut self, bytes: &mut [u8]) -> io::Result<usize>;
 }
 
-impl FrameStream {
-    /// Takes a blocking stream over.
-    pub fn new(stream: UnixStream) -> Self {
-        Self { stream, ahead: Zeroizing::new(Vec::with_capacity(READ_AHEAD_BYTES)) }
-    }
-
-    /// The stream, to set its limits of time.
-    pub fn stream(&self) -> &UnixStream {
-        &self.stream
-    }
-
-    /// Writes a frame. A peer that has gone is an error, not a SIGPIPE: the process may not be ours.
-    pub fn write(&self, frame: &Frame) -> io::Result<()> {
-        let mut bytes = frame.as_slice();
+impl Pipe for UnixStream {
+    fn send_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            match send(&self.stream, bytes, SendFlags::NOSIGNAL) {
+            match send(&*self, bytes, SendFlags::NOSIGNAL) {
                 Ok(sent) => bytes = bytes.get(sent..).unwrap_or_default(),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(())
+    }
+
+    fn receive(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.read(bytes)
+    }
+}
+
+/// A stream with what was read ahead of it.
+#[derive(Debug)]
+pub(crate) struct FrameStream<S> {
+    stream: S,
+    /// Bytes read and not yet used.
+    ahead: Zeroizing<Vec<u8>>,
+}
+
+impl<S: Pipe> FrameStream<S> {
+    /// Takes a blocking stream over.
+    pub fn new(stream: S) -> Self {
+        Self { stream, ahead: Zeroizing::new(Vec::with_capacity(READ_AHEAD_BYTES)) }
+    }
+
+    /// The stream, to set its limits of time.
+    pub fn stream(&mut self) -> &mut S {
+        &mut self.stream
+    }
+
+    /// Writes a frame.
+    pub fn write(&mut self, frame: &Frame) -> io::Result<()> {
+        self.stream.send_all(frame)
     }
 
     /// Reads one frame of at most `limit` bytes; None if the stream ended between frames.
@@ -78,7 +96,7 @@ impl FrameStream {
         let have = self.ahead.len();
         self.ahead.resize(have + most, 0);
         let read = loop {
-            match self.stream.read(&mut self.ahead[have..]) {
+            match self.stream.receive(&mut self.ahead[have..]) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 read => break read,
             }
@@ -96,7 +114,7 @@ mod tests {
     #[test]
     fn frames_come_out_as_they_went_in_however_they_are_cut() {
         let (here, there) = UnixStream::pair().expect("a pair");
-        let (writer, mut reader) = (FrameStream::new(here), FrameStream::new(there));
+        let (mut writer, mut reader) = (FrameStream::new(here), FrameStream::new(there));
         let bodies = [vec![1u8; 3], vec![2u8; 20_000], vec![3u8; 1]];
         let sent = bodies.clone();
         let sending = std::thread::spawn(move || {
@@ -118,12 +136,12 @@ mod tests {
     #[test]
     fn a_torn_frame_and_a_long_one_are_errors() {
         let (here, there) = UnixStream::pair().expect("a pair");
-        let (writer, mut reader) = (FrameStream::new(here), FrameStream::new(there));
+        let (mut writer, mut reader) = (FrameStream::new(here), FrameStream::new(there));
         writer.write(&Zeroizing::new(vec![0, 0, 0, 9, 1])).expect("writes");
         drop(writer);
         assert!(matches!(reader.read::<Vec<u8>>(FRAME_MAX_BYTES), Err(FrameError::Stream(_))));
         let (here, there) = UnixStream::pair().expect("a pair");
-        let (writer, mut reader) = (FrameStream::new(here), FrameStream::new(there));
+        let (mut writer, mut reader) = (FrameStream::new(here), FrameStream::new(there));
         writer.write(&Zeroizing::new(vec![0xFF; 8])).expect("writes");
         assert!(matches!(reader.read::<Vec<u8>>(FRAME_MAX_BYTES), Err(FrameError::TooLong { .. })));
     }

@@ -6,14 +6,15 @@ use crate::cloning::{
     DomainKey, ExpectHello, ExpectProof, GenerationSecrets, JoinerFacts, MemberFacts, Nonce, Proven, Secrets,
     verify_invite_proof,
 };
-use crate::domain::{Generation, MemberCard, MemberId};
+use crate::domain::{ApplicationName, Generation, MemberCard, MemberId};
 use crate::limits;
 use crate::state::{Authority, Command, InviteId, LeaveReason, Outcome};
 use crate::transport::{ConnectionId, pki, random_bytes};
-use crate::wire::{Delivery, Failure, FailureKind, JoinAnswer, JoinRequest, Roster, RosterRow};
+use crate::wire::{Answer, Delivery, Failure, FailureKind, JoinAnswer, JoinRequest, Roster, RosterRow};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use tracing::{info, warn};
+use zeroize::Zeroizing;
 
 /// A join between its two steps.
 struct Pending {
@@ -236,13 +237,41 @@ impl Core {
 
     /// Signs a newcomer's certificate with the group's authority.
     fn certify(&self, authority: &Authority, request: &[u8], member: MemberId) -> Result<Vec<u8>, Failure> {
+        let clear = self.authority_key(authority)?;
+        pki::sign(&authority.certificate, &clear, request, member, self.group)
+            .map_err(|e| Failure::new(FailureKind::BadRequest, e))
+    }
+
+    /// Lets an application in, and signs its certificate. Runs at the primary. Asked again for the same key it signs
+    /// again: the first answer may have been lost.
+    pub(super) async fn add_client(&self, name: ApplicationName, request: &[u8]) -> Result<Answer, Failure> {
+        let tls = pki::request_fingerprint(request).map_err(|e| Failure::new(FailureKind::BadRequest, e))?;
+        let group = self.agreed.read(|state| state.group().cloned());
+        let authority = group
+            .ok_or_else(|| Failure::new(FailureKind::NotInSync, "this member knows no group yet"))?
+            .authority;
+        let clear = self.authority_key(&authority)?;
+        let certificate = pki::sign_application(&authority.certificate, &clear, request, &name, self.group)
+            .map_err(|e| Failure::new(FailureKind::BadRequest, e))?;
+        drop(clear);
+        self.settle_simple(Command::AddClient { name: name.clone(), tls }).await?;
+        info!(%name, "a client has a certificate");
+        Ok(Answer::Certified { certificate, authority: authority.certificate })
+    }
+
+    /// The applications that have a certificate. Behind a barrier.
+    pub(super) async fn clients(&self) -> Result<Answer, Failure> {
+        self.patient_barrier().await?;
+        Ok(Answer::Clients(
+            self.agreed.read(|s| s.applications().all().map(|(name, tls)| (name.clone(), tls)).collect()),
+        ))
+    }
+
+    fn authority_key(&self, authority: &Authority) -> Result<Zeroizing<Vec<u8>>, Failure> {
         let internal = |e: &dyn std::fmt::Display| Failure::new(FailureKind::Internal, e);
         let key = self.keys.get(Generation(1)).ok_or_else(|| internal(&"no envelope key of g1"))?;
         let context = authority_context(self.group);
-        let clear =
-            crate::envelope::open_bytes(key, &context, &authority.sealed_key).map_err(|e| internal(&e))?;
-        pki::sign(&authority.certificate, &clear, request, member, self.group)
-            .map_err(|e| Failure::new(FailureKind::BadRequest, e))
+        crate::envelope::open_bytes(key, &context, &authority.sealed_key).map_err(|e| internal(&e))
     }
 
     /// Makes the roster show what this member is now; says if it does.

@@ -86,7 +86,9 @@ const USER_PIN_NOT_INITIALIZED: u64 = 0x102;
 /// A rejection as callers see it.
 pub(super) fn rejection_failure(rejection: &Rejection) -> Failure {
     let kind = match rejection {
-        Rejection::NoSuchObject(_) | Rejection::NoSuchMember(_) => FailureKind::NotFound,
+        Rejection::NoSuchObject(_) | Rejection::NoSuchMember(_) | Rejection::NoSuchClient(_) => {
+            FailureKind::NotFound
+        }
         Rejection::Expired | Rejection::ParametersDiffer => FailureKind::Expired,
         Rejection::TooManyRequests | Rejection::PinChanged(_) => FailureKind::Busy,
         Rejection::PinLocked => FailureKind::TokenRefused { code: PIN_LOCKED },

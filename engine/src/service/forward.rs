@@ -3,6 +3,7 @@
 use super::{Core, slot};
 use crate::domain::MemberId;
 use crate::limits;
+use crate::state::Command;
 use crate::transport::LinkError;
 use crate::wire::{
     Answer, ClientRequest, Failure, FailureKind, Lane, MemberAnswer, MemberRequest, Remedy, Request,
@@ -29,6 +30,8 @@ fn place(request: &ClientRequest) -> Place {
         | ClientRequest::RemoveMember(_)
         | ClientRequest::StepDown { .. }
         | ClientRequest::SetPin { .. }
+        | ClientRequest::AddClient { .. }
+        | ClientRequest::RemoveClient(_)
         | ClientRequest::SetOption(_) => Place::Primary,
         ClientRequest::Status
         | ClientRequest::List { .. }
@@ -37,6 +40,7 @@ fn place(request: &ClientRequest) -> Place {
         | ClientRequest::Coverage { .. }
         | ClientRequest::Synchronize
         | ClientRequest::Recover
+        | ClientRequest::Clients
         | ClientRequest::Check => Place::Here,
         ClientRequest::Slot(call) if slot::is_change(&call.ask) => Place::Primary,
         ClientRequest::Slot(_) => Place::InSync,
@@ -79,6 +83,11 @@ impl Core {
             ClientRequest::Check => self.check().await,
             ClientRequest::Slot(call) => self.slot_here(&call).await,
             ClientRequest::SetPin { role, pin } => self.set_pin(role, &pin).await,
+            ClientRequest::AddClient { name, signing_request } => {
+                self.add_client(name, &signing_request).await
+            }
+            ClientRequest::RemoveClient(name) => self.settle_simple(Command::RemoveClient { name }).await,
+            ClientRequest::Clients => self.clients().await,
         }
     }
 

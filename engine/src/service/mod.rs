@@ -25,12 +25,13 @@ pub use slot::Logins;
 use crate::clock::Clock;
 use crate::cloning::Domain;
 use crate::consensus::{Agreed, Consensus, ConsensusError};
-use crate::domain::{ClientName, Fingerprint, GroupId, Lineage, LogIndex, MemberId, ObjectId};
+use crate::domain::{ApplicationName, ClientName, GroupId, Lineage, LogIndex, MemberId, ObjectId};
 use crate::envelope::EnvelopeKeys;
 use crate::limits;
 use crate::reconciler::{Catalogue, Progress, Reporter};
 use crate::state::Standing;
 use crate::token::{Token, TokenError, TokenVerdict};
+use crate::transport::pki::Bearer;
 use crate::transport::{Caller, ConnectionId, Handler, Links};
 use crate::virtual_slot::sealed::Sessions;
 use crate::wire::{
@@ -106,6 +107,12 @@ impl Service {
             (Caller::Member(from), Request::Member(request)) => {
                 self.0.member(connection, from, request).await.map(Response::Member)
             }
+            (Caller::Application(name), Request::Client(request)) => {
+                match asked_by_application(&name, request) {
+                    Ok(request) => self.0.client(request).await.map(Response::Client),
+                    Err(failure) => Err(failure),
+                }
+            }
             (Caller::Local { uid, .. }, Request::Client(request)) => match asked_by(uid, request) {
                 Ok(request) => self.0.client(request).await.map(Response::Client),
                 Err(failure) => Err(failure),
@@ -143,6 +150,21 @@ fn asked_by(uid: u32, request: ClientRequest) -> Result<ClientRequest, Failure> 
     }
 }
 
+/// An application's request under the name that its certificate proves.
+fn asked_by_application(name: &ApplicationName, request: ClientRequest) -> Result<ClientRequest, Failure> {
+    match request {
+        ClientRequest::Slot(mut call) => {
+            call.who = ClientName(format!("client:{name}"));
+            Ok(ClientRequest::Slot(call))
+        }
+        ClientRequest::Status => Ok(ClientRequest::Status),
+        _ => {
+            let text = format!("the client '{name}' may use the virtual slot and ask for the status alone");
+            Err(Failure::new(FailureKind::Forbidden, text))
+        }
+    }
+}
+
 impl Handler for Service {
     fn handle(
         &self,
@@ -153,9 +175,9 @@ impl Handler for Service {
         Box::pin(self.clone().answer(connection, caller, request))
     }
 
-    fn handle_now(&self, caller: Caller, request: Request) -> Result<Response, Box<Request>> {
+    fn handle_now(&self, caller: &Caller, request: Request) -> Result<Response, Box<Request>> {
         let (uid, mut call) = match (caller, request) {
-            (Caller::Local { uid, .. }, Request::Client(ClientRequest::Slot(call))) => (uid, call),
+            (Caller::Local { uid, .. }, Request::Client(ClientRequest::Slot(call))) => (*uid, call),
             (_, request) => return Err(Box::new(request)),
         };
         call.who = slot_name(uid);
@@ -169,11 +191,14 @@ impl Handler for Service {
         self.0.joins.forget(connection);
     }
 
-    fn admits(&self, member: MemberId, tls: Fingerprint) -> bool {
-        self.0.agreed.read(|state| match state.group() {
-            // A member that has no state yet trusts the group's authority alone.
-            None => true,
-            Some(_) => state.member(member).is_some_and(|row| row.card.tls == tls),
+    fn admits(&self, bearer: &Bearer) -> bool {
+        self.0.agreed.read(|state| match (state.group(), bearer) {
+            // A member that has no state yet trusts the group's authority alone, as to members.
+            (None, bearer) => matches!(bearer, Bearer::Member(_)),
+            (Some(_), Bearer::Member(named)) => {
+                state.member(named.member).is_some_and(|row| row.card.tls == named.tls)
+            }
+            (Some(_), Bearer::Application(named)) => state.applications().has(&named.name, named.tls),
         })
     }
 }
@@ -343,4 +368,23 @@ pub fn token_failure(me: MemberId, error: &TokenError) -> Failure {
 /// Nothing bears this name.
 pub fn not_found(object: ObjectId) -> Failure {
     Failure::new(FailureKind::NotFound, format!("there is no object {object}: see 'keyraft key list'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{SlotCall, SlotRequest};
+
+    #[test]
+    fn an_application_asks_under_the_name_that_it_proved_and_for_little() {
+        let name: ApplicationName = "web".parse().expect("a name");
+        let who = ClientName("uid:0".into());
+        let call = SlotCall { who, ticket: None, seen: LogIndex(0), ask: SlotRequest::Info };
+        let asked = asked_by_application(&name, ClientRequest::Slot(Box::new(call)));
+        let Ok(ClientRequest::Slot(call)) = asked else { panic!("{asked:?}") };
+        assert_eq!(call.who, ClientName("client:web".into()));
+        assert!(asked_by_application(&name, ClientRequest::Status).is_ok());
+        let failure = asked_by_application(&name, ClientRequest::Clients).expect_err("is an operator's");
+        assert_eq!(failure.kind, FailureKind::Forbidden);
+    }
 }

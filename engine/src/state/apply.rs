@@ -42,6 +42,8 @@ fn dispatch(state: &mut State, index: LogIndex, command: Command) -> Applied {
         Command::ChargePin { who, role, attempt, tag } => state.pins.charge(index, who, role, attempt, tag),
         Command::ClearPin { who, role } => Ok(state.pins.clear(who, role)),
         Command::Replace { request, object } => state.replace(index, &request, object),
+        Command::AddClient { name, tls } => state.applications.add(name, tls),
+        Command::RemoveClient { name } => state.applications.remove(name),
     }
 }
 

@@ -4,8 +4,8 @@
 use super::pins::{AttemptTag, PinHash};
 use crate::clock::UnixMillis;
 use crate::domain::{
-    ClientId, ClientName, ContentKey, Envelope, Generation, GroupId, Lineage, LogIndex, MemberCard, MemberId,
-    ObjectClass, ObjectId, RequestId, Role, Version,
+    ApplicationName, ClientId, ClientName, ContentKey, Envelope, Fingerprint, Generation, GroupId, Lineage,
+    LogIndex, MemberCard, MemberId, ObjectClass, ObjectId, RequestId, Role, Version,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -142,6 +142,18 @@ pub enum Command {
         /// The object with its next version; its class and exclusions stay as they are.
         object: NewObject,
     },
+    /// Lets an application prove itself by a certificate. The same again changes nothing.
+    AddClient {
+        /// Its name.
+        name: ApplicationName,
+        /// The key that its certificate is for.
+        tls: Fingerprint,
+    },
+    /// Refuses an application from now on.
+    RemoveClient {
+        /// Its name.
+        name: ApplicationName,
+    },
 }
 
 /// openraft asks for Display and prints it: kinds and ids, never contents.
@@ -173,6 +185,8 @@ impl fmt::Display for Command {
             Self::Replace { request, object } => {
                 write!(f, "Replace {} {}", request.id, object.content)
             }
+            Self::AddClient { name, .. } => write!(f, "AddClient {name}"),
+            Self::RemoveClient { name } => write!(f, "RemoveClient {name}"),
         }
     }
 }
@@ -485,6 +499,15 @@ pub enum Rejection {
     /// A replacement of another version than the agreed one.
     #[error("the object has version {0} by now")]
     Superseded(Version),
+    /// The name has another key, or the key another name.
+    #[error("a client '{0}' exists: choose another name, or remove it with 'keyraft client remove {0}'")]
+    ClientExists(ApplicationName),
+    /// No such client.
+    #[error("there is no client '{0}': see 'keyraft client list'")]
+    NoSuchClient(ApplicationName),
+    /// The list is full.
+    #[error("{max} clients have certificates: remove one that is no longer used", max = crate::limits::APPLICATIONS_MAX)]
+    TooManyClients,
 }
 
 /// A client's place in the request table; see [`ClientId`] for how old ones are forgotten.

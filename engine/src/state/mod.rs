@@ -2,6 +2,7 @@
 //! (the bulk) are kept by the store under their [`ContentKey`], never change under it, and are dropped by the
 //! store once no checkpoint names them; so the state itself stays an index entry an object.
 
+mod applications;
 mod apply;
 pub mod command;
 mod objects;
@@ -13,6 +14,7 @@ mod roster;
 #[cfg(test)]
 mod scripts;
 
+pub use applications::Applications;
 pub use command::{
     Authority, Bootstrap, Command, GroupOption, InviteId, IsolatedService, LeaveReason, NewObject, Options,
     Outcome, PartialKeys, RecoveryCopy, Refusal, Rejection, RequestContext, RequestState, Settlement, Smk,
@@ -128,6 +130,7 @@ pub struct State {
     reserved: OrdMap<MemberId, OrdSet<ObjectId>>,
     requests: RequestTable,
     pins: Pins,
+    applications: Applications,
 }
 
 /// What one applied command did, for those who act on it after the state has moved on.
@@ -173,6 +176,11 @@ impl State {
     /// The PINs of the virtual token, and who tried wrong ones.
     pub fn pins(&self) -> &Pins {
         &self.pins
+    }
+
+    /// The applications that have a certificate.
+    pub fn applications(&self) -> &Applications {
+        &self.applications
     }
 
     /// The roster, by id.

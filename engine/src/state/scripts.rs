@@ -5,7 +5,7 @@
 use super::properties::{bootstrap, card, envelope};
 use super::*;
 use crate::codec;
-use crate::domain::{ClientId, ClientName, Role, Version};
+use crate::domain::{ClientId, ClientName, Fingerprint, Role, Version};
 use data_encoding::HEXLOWER;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -252,6 +252,11 @@ fn command(words: &[&str]) -> Command {
             tag: [option(words, "tag").map_or(0, number) as u8; 16],
         },
         "clear-pin" => Command::ClearPin { who: ClientName(words[1].into()), role: role(positional[0]) },
+        "add-client" => Command::AddClient {
+            name: words[1].parse().expect("a name"),
+            tls: Fingerprint([number(positional[0]) as u8; 32]),
+        },
+        "remove-client" => Command::RemoveClient { name: words[1].parse().expect("a name") },
         other => panic!("no command {other}"),
     }
 }
@@ -323,13 +328,15 @@ fn every_command() -> Vec<Command> {
         Some(RecoveryCopy { recipient: vec![6; 2], smk: vec![7; 2], envelope_key: vec![8; 2] });
     commands.push(Command::Bootstrap(bootstrap));
     commands.push(Command::SetOption(GroupOption::AllowInitToken(true)));
-    let pins = [
+    let later = [
         "set-pin user hash follows=1",
         "set-pin so follows=2 by=a.1",
         "charge-pin uid:5 user a.1 tag=9",
         "clear-pin uid:5 so",
+        "add-client web 5",
+        "remove-client web",
     ];
-    commands.extend(pins.iter().map(|line| command(&line.split_whitespace().collect::<Vec<_>>())));
+    commands.extend(later.iter().map(|line| command(&line.split_whitespace().collect::<Vec<_>>())));
     commands
 }
 
@@ -356,6 +363,9 @@ fn every_outcome() -> Vec<Outcome> {
         Rejection::PinNotSet(Role::User),
         Rejection::PinChanged(Role::SecurityOfficer),
         Rejection::Superseded(Version(2)),
+        Rejection::ClientExists("web".parse().expect("a name")),
+        Rejection::NoSuchClient("web".parse().expect("a name")),
+        Rejection::TooManyClients,
     ];
     let requests = [
         RequestState::Creating(vec![id]),

@@ -8,6 +8,7 @@ use crate::frames::frame::{Ask, Reply};
 use crate::limits;
 use crate::wire::{Failure, FailureKind, Request, Response};
 use std::io;
+use std::os::unix::net::UnixStream as UnixSocket;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tokio::net::UnixStream;
@@ -41,7 +42,7 @@ pub(super) async fn serve(
     let talk = {
         let handler = handler.clone();
         move || {
-            let why = converse(FrameStream::new(stream), connection, caller, &*handler, &runtime);
+            let why = converse(FrameStream::new(stream), connection, caller.clone(), &*handler, &runtime);
             debug!(?caller, %why, "an application's connection ended");
             let _ = tell.send(());
         }
@@ -63,7 +64,7 @@ pub(super) async fn serve(
 }
 
 fn converse(
-    mut frames: FrameStream,
+    mut frames: FrameStream<UnixSocket>,
     connection: ConnectionId,
     caller: Caller,
     handler: &dyn Handler,
@@ -80,8 +81,8 @@ fn converse(
             Ok(None) => return "it closed the connection".into(),
             Err(error) => return error.to_string(),
         };
-        let response = if may_ask(caller, &request) {
-            answer(connection, caller, handler, runtime, request)
+        let response = if may_ask(&caller, &request) {
+            answer(connection, &caller, handler, runtime, request)
         } else {
             Response::Failed(Failure::new(
                 FailureKind::Forbidden,
@@ -96,14 +97,14 @@ fn converse(
 
 fn answer(
     connection: ConnectionId,
-    caller: Caller,
+    caller: &Caller,
     handler: &dyn Handler,
     runtime: &Handle,
     request: Request,
 ) -> Response {
     let answered = catch_unwind(AssertUnwindSafe(|| match handler.handle_now(caller, request) {
         Ok(response) => response,
-        Err(request) => runtime.block_on(handler.handle(connection, caller, *request)),
+        Err(request) => runtime.block_on(handler.handle(connection, caller.clone(), *request)),
     }));
     answered.unwrap_or_else(|_| {
         error!(?caller, "a request's handler panicked");

@@ -34,7 +34,7 @@ pub use random::random_bytes;
 pub use server::{serve_tcp, serve_unix};
 pub use unix::bind_unix;
 
-use crate::domain::{Fingerprint, MemberId};
+use crate::domain::{ApplicationName, Fingerprint, MemberId};
 use crate::wire::{Failure, FailureKind, Remedy, Request, Response};
 use futures::future::BoxFuture;
 use std::fmt;
@@ -71,12 +71,14 @@ impl fmt::Debug for Identity {
 pub struct ConnectionId(pub u64);
 
 /// Who asks, as far as the connection proves it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// A member: its certificate, its hello and the roster agree. May ask everything.
     Member(MemberId),
     /// Somebody without a certificate. May only join.
     Unproven,
+    /// An application: its certificate and the agreed list agree. May use the virtual slot and ask for the status.
+    Application(ApplicationName),
     /// A process on this machine, as the kernel names it. May only ask as a client.
     Local {
         /// Its effective user.
@@ -99,16 +101,16 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Answers on the calling thread what needs no waiting for others; gives the request back otherwise. May block for
     /// as long as a token's call takes.
-    fn handle_now(&self, _caller: Caller, request: Request) -> Result<Response, Box<Request>> {
+    fn handle_now(&self, _caller: &Caller, request: Request) -> Result<Response, Box<Request>> {
         Err(Box::new(request))
     }
 
     /// The connection is gone and none of its requests is being answered any more.
     fn closed(&self, _connection: ConnectionId) {}
 
-    /// True if the member is on the roster with this TLS key. Asked at each connection's begin and again every
-    /// [`crate::limits::PING_EVERY`]: a removed member loses the connections it has.
-    fn admits(&self, member: MemberId, tls: Fingerprint) -> bool;
+    /// True if the member is on the roster, or the application on the list, with this TLS key. Asked at each
+    /// connection's begin and again every [`crate::limits::PING_EVERY`]: whoever is removed loses the connections it has.
+    fn admits(&self, bearer: &pki::Bearer) -> bool;
 }
 
 /// Where members are.

@@ -1,9 +1,11 @@
-//! Certificates of a group: one authority, one certificate a member. A member's certificate names its group and
-//! member id in a URI (`keyraft:GROUP/mN`); all share one DNS name, since identity is never an address.
+//! Certificates of a group: one authority, one certificate a member and one an application. A member's certificate names
+//! its group and member id in a URI (`keyraft:GROUP/mN`); all members share one DNS name, since identity is never an
+//! address. An application's names it in a URI alone (`keyraft:GROUP/client/NAME`): nobody takes it for a member.
 
 use super::random;
+use crate::client::tls::SERVER_NAME;
 use crate::clock::{Clock, UnixMillis};
-use crate::domain::{Fingerprint, GroupId, MemberId};
+use crate::domain::{ApplicationName, Fingerprint, GroupId, MemberId};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData,
@@ -15,12 +17,10 @@ use std::time::Duration;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 use zeroize::Zeroizing;
 
-/// The DNS name in every member's certificate, and the server name that every client asks for.
-pub const SERVER_NAME: &str = "member.keyraft.internal";
-
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Certificates are valid from a day before they are made: members' clocks may differ.
 const CLOCK_SKEW: Duration = DAY;
+/// Of members and applications: removal ends them sooner.
 const MEMBER_LIFE: Duration = DAY.saturating_mul(3653);
 const AUTHORITY_LIFE: Duration = DAY.saturating_mul(3 * 3653);
 
@@ -55,6 +55,36 @@ pub struct Named {
     pub tls: Fingerprint,
 }
 
+/// Which application a certificate names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedApplication {
+    /// The group.
+    pub group: GroupId,
+    /// The application.
+    pub name: ApplicationName,
+    /// Its TLS key.
+    pub tls: Fingerprint,
+}
+
+/// Whom a certificate of the group's authority names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bearer {
+    /// A member.
+    Member(Named),
+    /// An application.
+    Application(NamedApplication),
+}
+
+impl Bearer {
+    /// The group.
+    pub fn group(&self) -> GroupId {
+        match self {
+            Self::Member(named) => named.group,
+            Self::Application(named) => named.group,
+        }
+    }
+}
+
 /// Makes a group's authority: its self-signed certificate (DER) and its key (PKCS#8 DER).
 pub fn new_authority(group: GroupId) -> Result<(Vec<u8>, Zeroizing<Vec<u8>>), PkiError> {
     let key = generate()?;
@@ -86,6 +116,35 @@ pub fn sign(
     member: MemberId,
     group: GroupId,
 ) -> Result<Vec<u8>, PkiError> {
+    let mut params = parameters(&format!("keyraft member {member}"), Clock.unix(), MEMBER_LIFE)?;
+    params.subject_alt_names =
+        vec![SanType::URI(name(&uri(group, member))?), SanType::DnsName(name(SERVER_NAME)?)];
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    sign_as(authority, authority_key, request, params)
+}
+
+/// Signs an application's certificate (DER, valid for 10 years): good for calling members, never for answering. Of the
+/// request only the proven public key is taken.
+pub fn sign_application(
+    authority: &[u8],
+    authority_key: &[u8],
+    request: &[u8],
+    application: &ApplicationName,
+    group: GroupId,
+) -> Result<Vec<u8>, PkiError> {
+    let mut params = parameters(&format!("keyraft client {application}"), Clock.unix(), MEMBER_LIFE)?;
+    params.subject_alt_names = vec![SanType::URI(name(&application_uri(group, application))?)];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    sign_as(authority, authority_key, request, params)
+}
+
+fn sign_as(
+    authority: &[u8],
+    authority_key: &[u8],
+    request: &[u8],
+    mut params: CertificateParams,
+) -> Result<Vec<u8>, PkiError> {
     let request = read_request(request)?;
     let key = read_key(authority_key)?;
     if fingerprint(authority)? != fingerprint_of(&key.subject_public_key_info()) {
@@ -93,12 +152,7 @@ pub fn sign(
     }
     let issuer = Issuer::from_ca_cert_der(&CertificateDer::from(authority), &*key)
         .map_err(|e| PkiError::Certificate(e.to_string()))?;
-    let mut params = parameters(&format!("keyraft member {member}"), Clock.unix(), MEMBER_LIFE)?;
-    params.subject_alt_names =
-        vec![SanType::URI(name(&uri(group, member))?), SanType::DnsName(name(SERVER_NAME)?)];
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages =
-        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     params.use_authority_key_identifier_extension = true;
     let certificate =
         params.signed_by(&request.public_key, &issuer).map_err(|e| PkiError::Certificate(e.to_string()))?;
@@ -123,20 +177,32 @@ pub fn request_fingerprint(request: &[u8]) -> Result<Fingerprint, PkiError> {
 
 /// Who a member's certificate names. Says nothing of who signed it: TLS does.
 pub fn named(certificate: &[u8]) -> Result<Named, PkiError> {
+    match bearer(certificate)? {
+        Bearer::Member(named) => Ok(named),
+        Bearer::Application(named) => {
+            Err(PkiError::Certificate(format!("it is the client {}'s, and no member's", named.name)))
+        }
+    }
+}
+
+/// Whom a certificate names. Says nothing of who signed it: TLS does.
+pub fn bearer(certificate: &[u8]) -> Result<Bearer, PkiError> {
     let parsed = read_certificate(certificate)?;
     let names = parsed
         .subject_alternative_name()
         .map_err(|e| PkiError::Certificate(e.to_string()))?
         .map(|extension| &extension.value.general_names);
+    let tls = fingerprint_of(parsed.public_key().raw);
     let mut identities = names.into_iter().flatten().filter_map(|name| match name {
-        GeneralName::URI(text) => parse_uri(text),
+        GeneralName::URI(text) => parse_uri(text, tls),
         _ => None,
     });
     match (identities.next(), identities.next()) {
-        (Some((group, member)), None) => {
-            Ok(Named { group, member, tls: fingerprint_of(parsed.public_key().raw) })
-        }
-        _ => Err(PkiError::Certificate("it does not name exactly one member (keyraft:GROUP/mN)".into())),
+        (Some(bearer), None) => Ok(bearer),
+        _ => Err(PkiError::Certificate(
+            "it does not name exactly one member (keyraft:GROUP/mN) or client (keyraft:GROUP/client/NAME)"
+                .into(),
+        )),
     }
 }
 
@@ -144,13 +210,20 @@ fn uri(group: GroupId, member: MemberId) -> String {
     format!("keyraft:{group}/{member}")
 }
 
-fn parse_uri(text: &str) -> Option<(GroupId, MemberId)> {
-    let (group, member) = text.strip_prefix("keyraft:")?.split_once('/')?;
+fn application_uri(group: GroupId, name: &ApplicationName) -> String {
+    format!("keyraft:{group}/client/{name}")
+}
+
+fn parse_uri(text: &str, tls: Fingerprint) -> Option<Bearer> {
+    let (group, rest) = text.strip_prefix("keyraft:")?.split_once('/')?;
     let bytes = data_encoding::HEXLOWER.decode(group.as_bytes()).ok()?;
     let group = GroupId(bytes.try_into().ok()?);
-    let member = MemberId(member.strip_prefix('m')?.parse().ok()?);
+    if let Some(name) = rest.strip_prefix("client/") {
+        return Some(Bearer::Application(NamedApplication { group, name: name.parse().ok()?, tls }));
+    }
+    let member = MemberId(rest.strip_prefix('m')?.parse().ok()?);
     // Only the one spelling that we write: "m+1" or "m01" name nobody.
-    (uri(group, member) == text).then_some((group, member))
+    (uri(group, member) == text).then_some(Bearer::Member(Named { group, member, tls }))
 }
 
 fn name<T: TryFrom<String>>(text: &str) -> Result<T, PkiError>
@@ -249,8 +322,18 @@ mod tests {
 
     #[test]
     fn only_our_spelling_of_an_identity_is_read() {
-        assert_eq!(parse_uri("keyraft:01020304050607fe/m12"), Some((GROUP, MemberId(12))));
+        let tls = Fingerprint([1; 32]);
+        let member = Named { group: GROUP, member: MemberId(12), tls };
+        assert_eq!(parse_uri("keyraft:01020304050607fe/m12", tls), Some(Bearer::Member(member)));
+        let name = "web-1".parse().expect("a name");
+        let application = NamedApplication { group: GROUP, name, tls };
+        let read = parse_uri("keyraft:01020304050607fe/client/web-1", tls);
+        assert_eq!(read, Some(Bearer::Application(application)));
         for text in [
+            "keyraft:01020304050607fe/client/",
+            "keyraft:01020304050607fe/client/Web",
+            "keyraft:01020304050607fe/client/a/b",
+            "keyraft:01020304050607fe/clients/a",
             "keyraft:01020304050607FE/m12",
             "keyraft:01020304050607fe/m+12",
             "keyraft:01020304050607fe/m012",
@@ -260,7 +343,21 @@ mod tests {
             "http://01020304050607fe/m1",
             "",
         ] {
-            assert_eq!(parse_uri(text), None, "{text}");
+            assert_eq!(parse_uri(text, tls), None, "{text}");
         }
+    }
+
+    #[test]
+    fn an_application_is_named_and_is_no_member() {
+        let (authority, authority_key) = new_authority(GROUP).expect("authority");
+        let key = new_tls_key().expect("key");
+        let request = signing_request(&key).expect("request");
+        let name: ApplicationName = "web".parse().expect("a name");
+        let certificate =
+            sign_application(&authority, &authority_key, &request, &name, GROUP).expect("signed");
+        let tls = key_fingerprint(&key).expect("fingerprint");
+        let expected = Bearer::Application(NamedApplication { group: GROUP, name, tls });
+        assert_eq!(bearer(&certificate), Ok(expected));
+        assert!(named(&certificate).is_err(), "it is no member");
     }
 }

@@ -1,11 +1,11 @@
 //! The answering half: accepts, finds out who asks, and hands requests to the handler, many at once.
 
+use super::pki::Bearer;
 use super::stream::{self, Ear};
 use super::{Caller, ConnectionId, Handler, Identity, application, hello, tls};
-use crate::domain::Fingerprint;
 use crate::frames::frame::{self, Ask, Frame, FrameError, NO_REQUEST, Reply};
 use crate::limits;
-use crate::wire::{Failure, FailureKind, Hello, Lane, Request, Response};
+use crate::wire::{ClientRequest, Failure, FailureKind, Hello, Lane, Request, Response};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use rustls::ServerConfig;
@@ -77,10 +77,12 @@ struct Server {
     gates: Gates,
 }
 
-/// Places for connections. Strangers have few of their own, so that they cannot take those of members.
+/// Places for connections. Strangers have few of their own, and applications others, so that they cannot take those of
+/// members.
 struct Gates {
     strangers: Arc<Semaphore>,
     known: Arc<Semaphore>,
+    applications: Arc<Semaphore>,
 }
 
 impl Gates {
@@ -88,6 +90,7 @@ impl Gates {
         Self {
             strangers: Arc::new(Semaphore::new(limits::CONNECTIONS_UNPROVEN_MAX)),
             known: Arc::new(Semaphore::new(limits::CONNECTIONS_MAX)),
+            applications: Arc::new(Semaphore::new(limits::CONNECTIONS_APPLICATIONS_MAX)),
         }
     }
 }
@@ -95,8 +98,8 @@ impl Gates {
 /// Who is at the other end, and what holds for it.
 struct Peer {
     caller: Caller,
-    /// Its TLS key, if it is a member.
-    tls: Option<Fingerprint>,
+    /// Whom its certificate names, if it has one.
+    bearer: Option<Bearer>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -186,15 +189,15 @@ impl Server {
         let log = |error: &dyn std::fmt::Display| debug!(%error, "a connection failed before its hello");
         stream::prepare(&stream).map_err(|e| log(&e)).ok()?;
         let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|e| log(&e)).ok()?;
-        let named = tls::peer(stream.get_ref().1.peer_certificates()).map_err(|e| log(&e)).ok()?;
+        let bearer = tls::caller(stream.get_ref().1.peer_certificates()).map_err(|e| log(&e)).ok()?;
         let (reader, mut writer) = tokio::io::split(stream);
         let (mut reader, ear) = stream::listen(reader);
         let theirs = self.read_hello(&mut reader).await.map_err(|e| log(&e)).ok()?;
-        let admits = |member, tls| self.handler.admits(member, tls);
-        let judged = hello::judge_caller(&self.hello, &theirs, named.as_ref(), admits);
+        let admits = |bearer: &Bearer| self.handler.admits(bearer);
+        let judged = hello::judge_caller(&self.hello, &theirs, bearer.as_ref(), admits);
         let placed = judged.and_then(|caller| self.place(caller, gate));
         let (caller, place) = self.answer_hello(&mut writer, &theirs, placed).await?;
-        Some((reader, writer, ear, Peer { caller, tls: named.map(|named| named.tls), _place: place }))
+        Some((reader, writer, ear, Peer { caller, bearer, _place: place }))
     }
 
     async fn serve_local(
@@ -212,7 +215,7 @@ impl Server {
                 .and_then(|()| judge_user(credentials, &allowed))
                 .and_then(|caller| self.place(caller, gate));
             let (caller, place) = self.answer_hello(&mut writer, &theirs, judged).await?;
-            Some((reader, writer, theirs.lane, Peer { caller, tls: None, _place: place }))
+            Some((reader, writer, theirs.lane, Peer { caller, bearer: None, _place: place }))
         };
         let opened = tokio::select! {
             opened = timeout(limits::CONNECT, opened) => opened.ok().flatten(),
@@ -221,7 +224,7 @@ impl Server {
         let Some((reader, writer, lane, peer)) = opened else { return };
         if lane == Lane::Slot {
             let connection = ConnectionId(CONNECTIONS.fetch_add(1, Ordering::Relaxed));
-            let caller = peer.caller;
+            let caller = peer.caller.clone();
             application::serve(reader.unsplit(writer), connection, caller, self.handler.clone(), shutdown)
                 .await;
             drop(peer);
@@ -248,15 +251,17 @@ impl Server {
         caller: Caller,
         gate: OwnedSemaphorePermit,
     ) -> Result<(Caller, OwnedSemaphorePermit), Failure> {
-        match caller {
-            Caller::Unproven => Ok((caller, gate)),
-            Caller::Member(_) | Caller::Local { .. } => match self.gates.known.clone().try_acquire_owned() {
-                Ok(place) => Ok((caller, place)),
-                Err(_) => Err(Failure::new(
-                    FailureKind::Busy,
-                    format!("{} connections are open already: try again later", limits::CONNECTIONS_MAX),
-                )),
-            },
+        let (places, max) = match caller {
+            Caller::Unproven => return Ok((caller, gate)),
+            Caller::Application(_) => (&self.gates.applications, limits::CONNECTIONS_APPLICATIONS_MAX),
+            Caller::Member(_) | Caller::Local { .. } => (&self.gates.known, limits::CONNECTIONS_MAX),
+        };
+        match places.clone().try_acquire_owned() {
+            Ok(place) => Ok((caller, place)),
+            Err(_) => Err(Failure::new(
+                FailureKind::Busy,
+                format!("{max} connections are open already: try again later"),
+            )),
         }
     }
 
@@ -295,7 +300,7 @@ impl Server {
         let mut calls = JoinSet::new();
         let mut shutdown = self.shutdown.clone();
         let end = tokio::select! {
-            why = self.read_requests(&mut reader, connection, peer.caller, &mut calls, &queue) => End::Gone(why),
+            why = self.read_requests(&mut reader, connection, &peer.caller, &mut calls, &queue) => End::Gone(why),
             ended = &mut writing => End::Gone(ended.map_or_else(|e| e.to_string(), |()| "closed".into())),
             why = self.watch_peer(&peer, ear, &queue) => End::Gone(why),
             _ = shutdown.wait_for(|stop| *stop) => End::Stopping,
@@ -325,13 +330,13 @@ impl Server {
         &self,
         reader: &mut R,
         connection: ConnectionId,
-        caller: Caller,
+        caller: &Caller,
         calls: &mut JoinSet<()>,
         queue: &mpsc::Sender<Frame>,
     ) -> String {
         let limit = match caller {
             Caller::Unproven => limits::FRAME_UNPROVEN_MAX_BYTES,
-            Caller::Member(_) | Caller::Local { .. } => limits::FRAME_MAX_BYTES,
+            Caller::Member(_) | Caller::Application(_) | Caller::Local { .. } => limits::FRAME_MAX_BYTES,
         };
         loop {
             let (id, request) = match stream::read::<Ask<Request>, _>(reader, limit).await {
@@ -359,9 +364,11 @@ impl Server {
                 continue;
             }
             let handler = self.handler.clone();
+            let caller = caller.clone();
             let queue = queue.clone();
             calls.spawn(async move {
-                let answered = AssertUnwindSafe(async { handler.handle(connection, caller, request).await });
+                let answered =
+                    AssertUnwindSafe(async { handler.handle(connection, caller.clone(), request).await });
                 let response = answered.catch_unwind().await.unwrap_or_else(|_| {
                     error!(?caller, "a request's handler panicked");
                     Response::Failed(Failure::new(
@@ -381,24 +388,28 @@ impl Server {
         let overstays = async {
             match peer.caller {
                 Caller::Unproven => sleep(limits::UNPROVEN_LIFE).await,
-                Caller::Member(_) | Caller::Local { .. } => std::future::pending().await,
+                Caller::Member(_) | Caller::Application(_) | Caller::Local { .. } => {
+                    std::future::pending().await
+                }
             }
         };
         let watches = async {
             let mut tick = interval(limits::PING_EVERY);
             loop {
                 tick.tick().await;
-                if ear.silence() > limits::SILENCE_MAX {
+                // An application asks when it has something to ask. One whose machine is gone fails the kernel's probes.
+                let talks = !matches!(peer.caller, Caller::Application(_));
+                if talks && ear.silence() > limits::SILENCE_MAX {
                     return "it is silent".to_string();
                 }
-                if let (Caller::Member(member), Some(tls)) = (peer.caller, peer.tls)
-                    && !self.handler.admits(member, tls)
+                if let Some(bearer) = &peer.bearer
+                    && !self.handler.admits(bearer)
                 {
-                    let refusal = encode(NO_REQUEST, Reply::Refused(hello::removed(member)));
+                    let refusal = encode(NO_REQUEST, Reply::Refused(hello::removed(bearer)));
                     let _ = timeout(limits::CLOSE_GRACE, queue.send(refusal)).await;
                     // A moment for the writing, which runs beside this.
                     sleep(limits::ACCEPT_PAUSE).await;
-                    return format!("{member} is no longer on the roster");
+                    return "it was removed".to_string();
                 }
             }
         };
@@ -414,10 +425,13 @@ async fn finish(calls: &mut JoinSet<()>) {
 }
 
 /// What each kind of caller may ask. What the request means is the handler's to judge.
-pub(super) fn may_ask(caller: Caller, request: &Request) -> bool {
+pub(super) fn may_ask(caller: &Caller, request: &Request) -> bool {
     match caller {
         Caller::Member(_) => true,
         Caller::Unproven => matches!(request, Request::Join(_)),
+        Caller::Application(_) => {
+            matches!(request, Request::Client(ClientRequest::Slot(_) | ClientRequest::Status))
+        }
         Caller::Local { .. } => matches!(request, Request::Client(_)),
     }
 }
@@ -473,14 +487,15 @@ mod tests {
             unreachable!("no request is sent")
         }
 
-        fn admits(&self, _: MemberId, _: Fingerprint) -> bool {
+        fn admits(&self, _: &Bearer) -> bool {
             true
         }
     }
 
     #[test]
     fn the_known_have_places_of_their_own_and_no_more_than_those() {
-        let gates = Gates { strangers: Arc::new(Semaphore::new(4)), known: Arc::new(Semaphore::new(1)) };
+        let places = |count| Arc::new(Semaphore::new(count));
+        let gates = Gates { strangers: places(4), known: places(1), applications: places(1) };
         let (strangers, known) = (gates.strangers.clone(), gates.known.clone());
         let (_stop, shutdown) = watch::channel(false);
         let server = Server { handler: Arc::new(Nobody), hello: Hello::anonymous(), shutdown, gates };
@@ -489,9 +504,12 @@ mod tests {
         assert_eq!((strangers.available_permits(), known.available_permits()), (4, 0));
         let busy = enter(Caller::Local { uid: 0, pid: None }).expect_err("full");
         assert_eq!(busy.kind, FailureKind::Busy);
+        let name = || Caller::Application("web".parse().expect("a name"));
+        let application = enter(name()).expect("has places of its own");
+        assert_eq!(enter(name()).expect_err("full").kind, FailureKind::Busy);
         let stranger = enter(Caller::Unproven).expect("keeps its gate");
         assert_eq!(strangers.available_permits(), 3);
-        drop((member, stranger));
+        drop((member, application, stranger));
         assert_eq!((strangers.available_permits(), known.available_permits()), (4, 1));
     }
 }

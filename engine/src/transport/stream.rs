@@ -3,6 +3,7 @@
 use crate::frames::frame::{self, Frame, FrameError, HEADER_BYTES};
 use crate::limits;
 use parking_lot::Mutex;
+use rustix::net::sockopt;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::pin::Pin;
@@ -109,11 +110,14 @@ async fn in_time(written: impl Future<Output = io::Result<()>>) -> io::Result<()
         .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")))
 }
 
-/// Sends small frames at once, and lets the kernel end a connection whose peer acknowledges nothing.
+/// Sends small frames at once, and lets the kernel end a connection whose peer acknowledges nothing, also an idle one.
 pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let millis = u32::try_from(limits::UNACKNOWLEDGED_MAX.as_millis()).unwrap_or(u32::MAX);
-    rustix::net::sockopt::set_tcp_user_timeout(stream, millis)?;
+    sockopt::set_tcp_user_timeout(stream, millis)?;
+    sockopt::set_tcp_keepidle(stream, limits::SILENCE_MAX)?;
+    sockopt::set_tcp_keepintvl(stream, limits::UNACKNOWLEDGED_MAX)?;
+    sockopt::set_socket_keepalive(stream, true)?;
     Ok(())
 }
 

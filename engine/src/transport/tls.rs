@@ -1,12 +1,14 @@
-//! TLS configurations: 1.3 only, aws-lc-rs, no resumption (every connection proves its identity anew).
+//! TLS configurations of members and joiners, over what members share with applications (`client/tls.rs`).
 
 use super::Identity;
-use super::pki::{self, Named, PkiError};
+use super::pki::{self, Bearer, Named, PkiError};
+pub(super) use crate::client::tls::server_name;
+use crate::client::tls::{chain, key, provider};
 use crate::domain::Fingerprint;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig,
@@ -14,7 +16,7 @@ use rustls::{
 };
 use std::sync::Arc;
 
-/// Accepts members (a certificate of the authority) and callers without any certificate; a certificate of another
+/// Accepts members and applications (a certificate of the authority) and callers without any certificate; a certificate of another
 /// authority ends the handshake.
 pub(super) fn server(identity: &Identity) -> Result<Arc<ServerConfig>, PkiError> {
     let clients = WebPkiClientVerifier::builder_with_provider(roots(&identity.authority)?, provider())
@@ -25,7 +27,7 @@ pub(super) fn server(identity: &Identity) -> Result<Arc<ServerConfig>, PkiError>
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(identity_error)?
         .with_client_cert_verifier(clients)
-        .with_single_cert(chain(identity), key(identity))
+        .with_single_cert(chain(&identity.certificate, &identity.authority), key(&identity.key))
         .map_err(identity_error)?;
     config.send_tls13_tickets = 0;
     config.max_early_data_size = 0;
@@ -34,14 +36,8 @@ pub(super) fn server(identity: &Identity) -> Result<Arc<ServerConfig>, PkiError>
 
 /// A member that calls a member.
 pub(super) fn mutual(identity: &Identity) -> Result<Arc<ClientConfig>, PkiError> {
-    let mut config = ClientConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(identity_error)?
-        .with_root_certificates(roots(&identity.authority)?)
-        .with_client_auth_cert(chain(identity), key(identity))
-        .map_err(identity_error)?;
-    config.resumption = rustls::client::Resumption::disabled();
-    Ok(Arc::new(config))
+    crate::client::tls::mutual(&identity.certificate, &identity.authority, &identity.key)
+        .map_err(identity_error)
 }
 
 /// A joiner: has no certificate, and trusts the authority with this fingerprint alone.
@@ -56,36 +52,22 @@ pub(super) fn pinned(authority: Fingerprint) -> Result<Arc<ClientConfig>, PkiErr
     Ok(Arc::new(config))
 }
 
-/// The server name that every client asks for.
-pub(super) fn server_name() -> ServerName<'static> {
-    ServerName::try_from(pki::SERVER_NAME).expect("the constant is a DNS name")
-}
-
-/// Who the peer's certificate names; None if it showed none.
+/// Which member the peer's certificate names; None if it showed none.
 pub(super) fn peer(presented: Option<&[CertificateDer<'_>]>) -> Result<Option<Named>, PkiError> {
     presented.and_then(<[_]>::first).map(|certificate| pki::named(certificate)).transpose()
 }
 
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+/// Whom a caller's certificate names; None if it showed none.
+pub(super) fn caller(presented: Option<&[CertificateDer<'_>]>) -> Result<Option<Bearer>, PkiError> {
+    presented.and_then(<[_]>::first).map(|certificate| pki::bearer(certificate)).transpose()
 }
 
 fn identity_error(error: Error) -> PkiError {
     PkiError::Identity(error.to_string())
 }
 
-fn chain(identity: &Identity) -> Vec<CertificateDer<'static>> {
-    [&identity.certificate, &identity.authority].map(|der| CertificateDer::from(der.clone())).to_vec()
-}
-
-fn key(identity: &Identity) -> PrivateKeyDer<'static> {
-    PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(identity.key.to_vec()))
-}
-
 fn roots(authority: &[u8]) -> Result<Arc<RootCertStore>, PkiError> {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from(authority)).map_err(identity_error)?;
-    Ok(Arc::new(roots))
+    crate::client::tls::roots(authority).map_err(identity_error)
 }
 
 /// Trusts whatever the authority with this fingerprint signed, if that authority's certificate is sent along.

@@ -2,8 +2,8 @@
 
 use super::slot::{SlotCall, SlotReply};
 use crate::domain::{
-    Attributes, CannotCarry, Generation, GroupId, KeyAlgorithm, Lineage, LogIndex, Mechanism, MemberId,
-    ObjectClass, ObjectId, RequestId, Role,
+    ApplicationName, Attributes, CannotCarry, Fingerprint, Generation, GroupId, KeyAlgorithm, Lineage,
+    LogIndex, Mechanism, MemberId, ObjectClass, ObjectId, RequestId, Role,
 };
 use crate::state::{GroupOption, LeaveReason, Options, RecoveryCopy};
 use serde::{Deserialize, Serialize};
@@ -66,6 +66,17 @@ pub enum ClientRequest {
         /// The new PIN.
         pin: SecretBytes,
     },
+    /// Lets an application in by a certificate, and signs that.
+    AddClient {
+        /// Its name.
+        name: ApplicationName,
+        /// For the application's own TLS key (PKCS#10 DER); names nobody.
+        signing_request: Vec<u8>,
+    },
+    /// Refuses an application from now on.
+    RemoveClient(ApplicationName),
+    /// The applications that have a certificate.
+    Clients,
 }
 
 /// What to generate.
@@ -195,6 +206,15 @@ pub enum Answer {
     Findings(Vec<String>),
     /// To Slot.
     Slot(Box<SlotReply>),
+    /// To AddClient.
+    Certified {
+        /// The application's certificate, DER.
+        certificate: Vec<u8>,
+        /// The group's authority's, DER.
+        authority: Vec<u8>,
+    },
+    /// To Clients: each with the key of its certificate.
+    Clients(Vec<(ApplicationName, Fingerprint)>),
 }
 
 /// What `status` shows.

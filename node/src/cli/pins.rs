@@ -1,6 +1,7 @@
 //! What the command line says of applications and the PINs that they log in with.
 
 use clap::{Args, Subcommand, ValueEnum};
+use keyraft_engine::domain::ApplicationName;
 use std::path::PathBuf;
 
 /// The PINs that applications log in to the group with. Members keep hashes of them alone.
@@ -68,5 +69,20 @@ pub enum ClientCommand {
         /// Sockets of members on this machine; the configured member's if none is given
         #[arg(value_name = "SOCKET")]
         sockets: Vec<PathBuf>,
+    },
+    /// Let an application on another machine in: make its key, and have the group sign its certificate
+    Add {
+        /// Its name: 1 to 64 of a to z, 0 to 9 and '-'
+        name: ApplicationName,
+        /// Folder for its client.toml, key.pem, certificate.pem and authority.pem
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+    /// List the applications that have a certificate
+    List,
+    /// Refuse an application from now on, its open connections too
+    Remove {
+        /// Its name
+        name: ApplicationName,
     },
 }

@@ -1,5 +1,6 @@
 //! The commands that ask a running member, one file a noun.
 
+mod client;
 mod group;
 pub(crate) use group::coverage;
 mod key;
@@ -22,6 +23,7 @@ pub async fn run(ask: &dyn Ask, cli: &Cli) -> Result<Option<View>, Problem> {
     match &cli.command {
         Command::Key(command) => key::run(ask, limit, command).await,
         Command::Member(command) => group::member(ask, limit, command).await.map(Some),
+        Command::Client(command) => client::run(ask, limit, command).await.map(Some),
         Command::Pin(command) => group::pin(ask, limit, command).await.map(Some),
         Command::GroupOption(command) => group::option(ask, limit, command).await.map(Some),
         other => group::run(ask, limit, other, cli.global.json).await.map(Some),

@@ -1,5 +1,6 @@
 //! Whole connections, in one process: two members, joiners, local clients, and peers that misbehave.
 
+mod applications;
 mod hostile;
 
 use super::connection::{Connection, Watch};
@@ -72,6 +73,7 @@ fn hello(member: MemberId) -> Hello {
 #[derive(Default)]
 struct Echo {
     removed: Mutex<BTreeSet<MemberId>>,
+    listed: Mutex<BTreeSet<ApplicationName>>,
     callers: Mutex<Vec<Caller>>,
     ended: Mutex<Vec<ConnectionId>>,
     running: AtomicUsize,
@@ -106,8 +108,11 @@ impl Handler for Arc<Echo> {
         self.ended.lock().push(connection);
     }
 
-    fn admits(&self, member: MemberId, _: Fingerprint) -> bool {
-        !self.removed.lock().contains(&member)
+    fn admits(&self, bearer: &pki::Bearer) -> bool {
+        match bearer {
+            pki::Bearer::Member(named) => !self.removed.lock().contains(&named.member),
+            pki::Bearer::Application(named) => self.listed.lock().contains(&named.name),
+        }
     }
 }
 
@@ -218,7 +223,7 @@ async fn members_talk_on_a_connection_for_each_lane() {
     assert_eq!(ask(&links, b"body").await, Ok(b"body".to_vec()));
     let answer = links.call(SERVER, Lane::Heartbeat, raft(b"beat"), SOON).await;
     assert!(matches!(answer, Ok(Response::Member(MemberAnswer::Raft(_)))));
-    assert_eq!(member.echo.callers.lock().as_slice(), [Caller::Member(CALLER); 2]);
+    assert_eq!(member.echo.callers.lock().as_slice(), vec![Caller::Member(CALLER); 2]);
     assert!(links.open_connection(SERVER, Lane::Bulk).is_some());
     assert!(links.open_connection(SERVER, Lane::Heartbeat).is_some());
     assert!(links.open_connection(SERVER, Lane::Calls).is_none());

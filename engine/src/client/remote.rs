@@ -1,0 +1,138 @@
+//! TLS over a blocking TCP stream, for an application that proves itself by a certificate. Every wait ends by a moment
+//! that the caller sets, and a peer that has gone is an error, not a SIGPIPE: the process is not ours.
+
+use super::{left, tls};
+use crate::clock::Clock;
+use crate::frames::blocking::Pipe;
+use crate::limits;
+use rustix::net::{SendFlags, send, sockopt};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What an application proves itself with. Clones share it. Never printed.
+#[derive(Clone)]
+pub struct Credentials(Arc<ClientConfig>);
+
+impl Credentials {
+    /// The application's certificate, its key (PKCS#8) and the group's authority, each in PEM.
+    ///
+    /// # Errors
+    /// One is no such PEM, or they do not belong together.
+    pub fn from_pem(certificate: &[u8], key: &[u8], authority: &[u8]) -> Result<Self, String> {
+        let read = |what: &str, pem: &[u8]| {
+            CertificateDer::from_pem_slice(pem).map_err(|e| format!("the {what} cannot be read: {e}"))
+        };
+        let (certificate, authority) = (read("certificate", certificate)?, read("authority", authority)?);
+        let key =
+            PrivatePkcs8KeyDer::from_pem_slice(key).map_err(|e| format!("the key cannot be read: {e}"))?;
+        let config = tls::mutual(&certificate, &authority, key.secret_pkcs8_der())
+            .map_err(|e| format!("certificate, key and authority cannot be used together: {e}"))?;
+        Ok(Self(config))
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials(..)")
+    }
+}
+
+/// A TLS connection to a member.
+pub(super) struct Remote(StreamOwned<ClientConnection, Bounded>);
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Remote(..)")
+    }
+}
+
+impl Remote {
+    /// Connects to `host:port` and proves both sides to each other, by `until`.
+    pub fn connect(address: &str, credentials: &Credentials, until: Instant) -> io::Result<Self> {
+        let places = address.to_socket_addrs()?;
+        let mut failed = io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"));
+        for place in places {
+            let opened = left(until).and_then(|left| TcpStream::connect_timeout(&place, left));
+            match opened.and_then(|stream| Self::prove(stream, until, credentials)) {
+                Ok(remote) => return Ok(remote),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    fn prove(stream: TcpStream, until: Instant, credentials: &Credentials) -> io::Result<Self> {
+        prepare(&stream)?;
+        let mut stream = Bounded { stream, until };
+        let mut session =
+            ClientConnection::new(credentials.0.clone(), tls::server_name()).map_err(io::Error::other)?;
+        while session.is_handshaking() {
+            if session.complete_io(&mut stream)? == (0, 0) {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(Self(StreamOwned::new(session, stream)))
+    }
+
+    /// Everything from now on must end within this time.
+    pub fn limit(&mut self, within: Duration) {
+        self.0.sock.until = Clock.now() + within;
+    }
+}
+
+impl Pipe for Remote {
+    fn send_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)?;
+        self.0.flush()
+    }
+
+    fn receive(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.read(bytes)
+    }
+}
+
+/// Small frames go at once; the kernel ends a connection whose peer acknowledges nothing, also one that is idle.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let millis = u32::try_from(limits::UNACKNOWLEDGED_MAX.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(stream, millis)?;
+    sockopt::set_tcp_keepidle(stream, limits::SILENCE_MAX)?;
+    sockopt::set_tcp_keepintvl(stream, limits::UNACKNOWLEDGED_MAX)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    Ok(())
+}
+
+/// A TCP stream whose waits end by a moment.
+struct Bounded {
+    stream: TcpStream,
+    until: Instant,
+}
+
+/// The kernel calls its timeouts `WouldBlock`, which TLS takes for "nothing yet".
+fn late(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
+}
+
+impl Read for Bounded {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(left(self.until)?))?;
+        self.stream.read(bytes).map_err(late)
+    }
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(left(self.until)?))?;
+        send(&self.stream, bytes, SendFlags::NOSIGNAL).map_err(|errno| late(errno.into()))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
