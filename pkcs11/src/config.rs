@@ -1,6 +1,7 @@
 //! client.toml: which groups an application sees.
 
 use keyraft_engine::client::Credentials;
+use rustix::process::{getegid, geteuid, getgid, getuid};
 use serde::Deserialize;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -87,11 +88,14 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
 }
 
 fn find() -> Result<PathBuf, String> {
-    if let Some(named) = std::env::var_os("KEYRAFT_CONFIG") {
+    // A program that runs with more rights than its caller has takes nothing from the caller's environment.
+    let lent = getuid() != geteuid() || getgid() != getegid();
+    let variable = |name: &str| std::env::var_os(name).filter(|_| !lent);
+    if let Some(named) = variable("KEYRAFT_CONFIG") {
         return Ok(named.into());
     }
-    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".config"));
-    let user = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home);
+    let home = || Some(PathBuf::from(variable("HOME")?).join(".config"));
+    let user = variable("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home);
     let user = user.map(|folder| folder.join("keyraft/client.toml"));
     let system = PathBuf::from("/etc/keyraft/client.toml");
     let mut places: Vec<&Path> = Vec::new();

@@ -13,9 +13,15 @@ const RSA_BITS: (u64, u64) = (2048, 4096);
 const STATEFUL: [u64; 12] =
     [0x280, 0x282, 0x290, 0x291, 0x2A0, 0x2A1, 0x4032, 0x4033, 0x4034, 0x4035, 0x4036, 0x4037];
 
-/// True if a mechanism keeps state in the token.
-pub fn is_stateful(mechanism: u64) -> bool {
-    STATEFUL.contains(&mechanism)
+/// CKM_CONCATENATE_BASE_AND_KEY: its parameter is a second key, which nobody would be asked about.
+const NAMES_A_KEY: u64 = 0x360;
+
+/// Families whose keys a group does not keep: DSA, DH and X9.42, RC2, RC4, DES.
+const FOREIGN: [std::ops::RangeInclusive<u64>; 3] = [0x10..=0x18, 0x20..=0x34, 0x100..=0x15F];
+
+/// True if the virtual slot refuses a mechanism that tokens may have: it keeps state in the token, or names a key.
+pub fn is_refused(mechanism: u64) -> bool {
+    STATEFUL.contains(&mechanism) || mechanism == NAMES_A_KEY
 }
 
 /// True if a group can carry what a mechanism generates.
@@ -43,7 +49,7 @@ pub fn shared<'a>(members: impl IntoIterator<Item = &'a [MechanismInfo]>) -> Vec
 
 /// A shared mechanism as a group has it; None if it has not.
 fn carried(mut info: MechanismInfo) -> Option<MechanismInfo> {
-    if is_stateful(info.number) {
+    if is_refused(info.number) || FOREIGN.iter().any(|family| family.contains(&info.number)) {
         return None;
     }
     if info.flags & GENERATES != 0 {

@@ -1,7 +1,7 @@
 //! Who may do what with an object: what tokens enforce unevenly or not at all, enforced here for all of them.
 
 use super::ckr;
-use super::mechanisms::is_stateful;
+use super::mechanisms::is_refused;
 use super::traits::{Date, Traits};
 use crate::clock::UnixMillis;
 use crate::domain::{AttributeRecord, AttributeType as A, AttributeValue as V, ObjectClass};
@@ -129,7 +129,7 @@ pub fn may_see_private(private: bool, role: Option<Role>) -> Result<(), Failure>
 pub fn may_use(traits: &Traits, need: Need, mechanism: u64, asker: Asker) -> Result<(), Failure> {
     let Some(algorithm) = traits.algorithm else { return Err(need.unknown()) };
     may_see(traits, asker.role)?;
-    if is_stateful(mechanism) {
+    if is_refused(mechanism) {
         let text = "the mechanism keeps state in one token: a group cannot share it";
         return Err(Failure::pkcs11(ckr::MECHANISM_INVALID, text));
     }

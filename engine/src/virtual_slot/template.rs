@@ -377,13 +377,30 @@ pub fn copy(original: &AttributeRecord, template: &Attributes) -> Result<Attribu
                 return Err(refuse(ckr::TEMPLATE_INCONSISTENT, "the copy of a private object is private"));
             }
             A::PRIVATE => {}
+            // What may not be changed may not be changed by way of a copy.
+            usage if !original.flag(A::MODIFIABLE) && is_usage(original.class, usage) => {
+                if original.attributes.get(&usage) != Some(value) {
+                    return Err(refuse(
+                        ckr::ACTION_PROHIBITED,
+                        format!("the object is not modifiable, {usage} stays"),
+                    ));
+                }
+            }
             _ => check_change(original, *attribute, value)?,
         }
         if *attribute != A::CLASS {
             record.attributes.insert(*attribute, value.clone());
         }
     }
+    // Trust is the security officer's word on one object.
+    if record.flag(A::TRUSTED) && !template.contains_key(&A::TRUSTED) {
+        record.attributes.insert(A::TRUSTED, V::Bool(false));
+    }
     Ok(record)
+}
+
+fn is_usage(class: ObjectClass, attribute: A) -> bool {
+    usages(class, 0).iter().any(|(usage, _)| *usage == attribute)
 }
 
 /// C_SetAttributeValue: the changed record.
@@ -406,7 +423,7 @@ fn is_changeable(class: ObjectClass, attribute: A) -> bool {
         A::LABEL | A::ID | A::SUBJECT | A::START_DATE | A::END_DATE | A::TRUSTED => true,
         A::ISSUER | A::SERIAL_NUMBER | A::CERTIFICATE_CATEGORY => class == ObjectClass::Certificate,
         A::APPLICATION | A::OBJECT_ID | A::VALUE => class == ObjectClass::Data,
-        other => usages(class, 0).iter().any(|(usage, _)| *usage == other),
+        other => is_usage(class, other),
     }
 }
 

@@ -9,8 +9,8 @@ use crate::state::{Command, IsolatedService, Outcome, Pin, PinHash, Rejection};
 use crate::virtual_slot::pin;
 use crate::virtual_slot::ticket::{self, TicketError};
 use crate::wire::{
-    Answer, ClientRequest, Failure, FailureKind, PinState, Remedy, SecretBytes, SlotAnswer, SlotCall,
-    SlotReply, SlotRequest, Ticket,
+    Answer, ClientRequest, Failure, FailureKind, PinState, SecretBytes, SlotAnswer, SlotCall, SlotReply,
+    SlotRequest, Ticket,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -211,7 +211,12 @@ impl Core {
             return Err(Failure::new(FailureKind::Internal, "this call is no login"));
         };
         let failure = match self.at_primary_within(request, limits::LOGIN_QUORUM_WAIT).await {
-            Err(failure) if failure.remedy() != Remedy::GiveUp => failure,
+            // A primary that is merely slow or busy counts the try itself, sooner or later.
+            Err(failure)
+                if matches!(failure.kind, FailureKind::NoQuorum | FailureKind::NotPrimary { .. }) =>
+            {
+                failure
+            }
             done => {
                 if done.is_ok() {
                     self.logins.clear(&(call.who.clone(), *role));

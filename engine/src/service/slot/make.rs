@@ -112,6 +112,10 @@ impl Core {
                 (newest, born.await.map_err(|_| Failure::new(FailureKind::TokenFailed, text))??)
             }
         };
+        // What is unwrapped or derived shows its kind only now: every member must be able to take it in.
+        for content in contents.iter().filter(|content| content.record.class.is_resident()) {
+            self.excluded(content.record.algorithm)?;
+        }
         let seal = |mut content: EnvelopeContent| {
             let unique = self.new_session_name()?;
             name(&mut content.record, false, data_encoding::HEXLOWER.encode(&unique.0));
@@ -163,8 +167,10 @@ impl Core {
                 let record = &by.content.record;
                 may_use(&Traits::of(record), Need::Unwrap, mechanism.number, asker)?;
                 let demanded = record.attributes.get(&A::UNWRAP_TEMPLATE);
+                let plan = template::coming(template, demanded, None)?;
+                template::check_trusted(&plan.attributes, asker.role)?;
                 Birth::Unwrapped {
-                    plan: template::coming(template, demanded, None)?,
+                    plan,
                     mechanism: mechanism.clone(),
                     unwrapping: by.used(),
                     wrapped: wrapped.clone(),
@@ -182,6 +188,7 @@ impl Core {
                     never_extractable: record.flag(A::NEVER_EXTRACTABLE),
                 };
                 let plan = template::coming(template, demanded, default)?;
+                template::check_trusted(&plan.attributes, asker.role)?;
                 Birth::Derived { plan, mechanism: mechanism.clone(), base: base.used(), history }
             }
         };

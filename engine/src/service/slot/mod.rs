@@ -16,6 +16,7 @@ pub(super) use make::{Birth, name};
 use super::Core;
 use crate::domain::{ContentKey, EnvelopeContent, Generation, LogIndex, ObjectId};
 use crate::limits;
+use crate::state::IsolatedService;
 use crate::virtual_slot::policy::{Asker, day};
 use crate::virtual_slot::sealed::{self, Opened};
 use crate::wire::{
@@ -91,10 +92,14 @@ impl Core {
             Err(failure) if failure.remedy() != Remedy::GiveUp => failure,
             done => return done,
         };
+        let limit = match &call.ask {
+            SlotRequest::Make { .. } => limits::GENERATE_ATTEMPT,
+            _ => limits::ATTEMPT,
+        };
         let others = self.agreed.read(|state| state.in_sync());
         for member in others.into_iter().filter(|member| *member != self.me) {
             let forward = MemberRequest::Forward(Box::new(ClientRequest::Slot(Box::new(call.clone()))));
-            match self.call_member(member, forward, limits::GENERATE_ATTEMPT).await {
+            match self.call_member(member, forward, limit).await {
                 Ok(MemberAnswer::Forwarded(answer)) => return Ok(*answer),
                 Ok(_) => {
                     failure =
@@ -156,7 +161,11 @@ impl Core {
 
     /// Waits until this member shows what the application has seen.
     async fn wait_seen(&self, seen: LogIndex) -> Result<(), Failure> {
-        if self.agreed.read(|state| state.applied()) >= seen {
+        let (applied, serves) = self
+            .agreed
+            .read(|state| (state.applied(), state.options().isolated_service == IsolatedService::Serve));
+        // A member that is cut off will not get further: it answers with what it has, as the group wants it.
+        if applied >= seen || (serves && self.consensus.leadership().borrow().leader.is_none()) {
             return Ok(());
         }
         self.wait_applied(seen, limits::ATTEMPT).await.map_err(|failure| {

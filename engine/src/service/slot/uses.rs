@@ -2,7 +2,7 @@
 
 use super::super::{Core, token_failure};
 use super::{Answered, Halt, Named, Which, answered};
-use crate::domain::{Mechanism, ObjectClass};
+use crate::domain::{ContentKey, Mechanism, ObjectClass};
 use crate::limits;
 use crate::token::{TokenError, UsedKey};
 use crate::virtual_slot::ckr;
@@ -29,8 +29,9 @@ impl Core {
             self.settled_surely(*object, need.bad_handle()).await?;
         }
         let used = self.key_for(key, need, mechanism, data, asker)?;
+        let before = self.version_of(key);
         let output = self.in_time(limits::ATTEMPT, self.token.operate(used, kind, mechanism, data)).await?;
-        self.still_there(key, need)?;
+        self.still_allowed(key, before, need, mechanism, asker)?;
         Ok(SlotAnswer::Output(SecretBytes(output)))
     }
 
@@ -65,9 +66,10 @@ impl Core {
             return Err(Failure::new(FailureKind::NotInSync, text).into());
         }
         let used = self.key_for(key, need, mechanism, data, asker)?;
+        let before = self.version_of(key);
         let output = self.token.operate_now(&used, kind, mechanism, data);
         let output = output.map_err(|error| token_failure(self.me, &error))?;
-        self.still_there(key, need)?;
+        self.still_allowed(key, before, need, mechanism, asker)?;
         Ok(SlotAnswer::Output(SecretBytes(output)))
     }
 
@@ -145,6 +147,33 @@ impl Core {
             Failure::new(FailureKind::TokenFailed, text)
         })?;
         done.map_err(|error| token_failure(self.me, &error))
+    }
+
+    /// Which content of an agreed key is in force.
+    fn version_of(&self, key: &KeyRef) -> Option<ContentKey> {
+        match key {
+            KeyRef::Object(object) => self.settled(*object),
+            KeyRef::Session { .. } => None,
+        }
+    }
+
+    /// Refuses the answer of a key that was removed, or may not be used so any more, since the token began.
+    fn still_allowed(
+        &self,
+        key: &KeyRef,
+        before: Option<ContentKey>,
+        need: Need,
+        mechanism: &Mechanism,
+        asker: Asker,
+    ) -> Result<(), Failure> {
+        self.still_there(key, need)?;
+        match (key, self.version_of(key)) {
+            (KeyRef::Object(object), Some(now)) if Some(now) != before => {
+                let (traits, _) = self.known_key(*object, now)?;
+                may_use(&traits, need, mechanism.number, asker)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Refuses the answer of a key that was removed while the token worked: it would come after the deletion's.
