@@ -1,8 +1,8 @@
 //! The one place that turns values into bytes and back: bincode 2 with serde, behind a format version.
 //! Decoding is bounded, checks the version and refuses trailing bytes.
 
+use bincode::enc::write::SizeWriter;
 use serde::{Serialize, de::DeserializeOwned};
-use std::io::{self, Write};
 use zeroize::Zeroizing;
 
 /// Version of every stored and transmitted value. A value of another version is refused.
@@ -50,22 +50,11 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
 
 /// The same for a secret: written in one allocation of its very length, so that growing leaves no copies behind.
 pub fn encode_secret<T: Serialize>(value: &T) -> Result<Zeroizing<Vec<u8>>, CodecError> {
-    struct Length(usize);
-    impl Write for Length {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
     let failed = |e: bincode::error::EncodeError| CodecError::Encode(e.to_string());
-    let mut length = Length(1);
-    bincode::serde::encode_into_std_write(value, &mut length, config()).map_err(failed)?;
-    let mut bytes = Zeroizing::new(Vec::with_capacity(length.0));
-    bytes.push(FORMAT_VERSION);
-    bincode::serde::encode_into_std_write(value, &mut *bytes, config()).map_err(failed)?;
+    let mut size = SizeWriter::default();
+    bincode::serde::encode_into_writer(value, &mut size, config()).map_err(failed)?;
+    let mut bytes = Zeroizing::new(vec![FORMAT_VERSION; 1 + size.bytes_written]);
+    bincode::serde::encode_into_slice(value, &mut bytes[1..], config()).map_err(failed)?;
     Ok(bytes)
 }
 
