@@ -106,7 +106,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("bincode", &["engine/src/codec.rs"]),
     ("aes_gcm", &["engine/src/envelope/"]),
     ("argon2", &["engine/src/cloning/", "engine/src/virtual_slot/pin.rs"]),
-    ("rustls", &["engine/src/transport/"]),
+    ("rustls", &["engine/src/transport/", "engine/src/client/"]),
     ("tokio_rustls", &["engine/src/transport/"]),
     ("rcgen", &["engine/src/transport/"]),
     ("clap", &["node/src/"]),
