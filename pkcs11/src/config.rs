@@ -79,7 +79,7 @@ fn find() -> Result<PathBuf, String> {
     })
 }
 
-fn parse(text: &str) -> Result<Config, String> {
+pub(crate) fn parse(text: &str) -> Result<Config, String> {
     let file: File = toml::from_str(text).map_err(|e| e.to_string())?;
     if file.group.is_empty() || file.group.len() > GROUPS_MAX {
         return Err(format!("group: name 1 to {GROUPS_MAX} groups, each as a [[group]] with its sockets"));
