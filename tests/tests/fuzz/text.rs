@@ -20,7 +20,7 @@ fn text(bytes: &[u8]) -> String {
 fn keyraft_toml() {
     let whole = "[member]\nname = 'a'\ndata = 'data'\nlisten = '127.0.0.1:7400'\nsocket_users = [1, 2]\n[token]\n\
                  module = '/lib/x.so'\npin_env = 'PIN'\nresidency = 'token'\nenvironment = { A = 'b' }\n[domain]\n\
-                 name = 'd'\nsecret_file = 's'\n[timings]\nheartbeat_ms = 100\nelection_min_ms = 500\n";
+                 name = 'd'\nsecret_file = 's'\n[timings]\nheartbeat_ms = 100\nelection_min_ms = 500\nelection_max_ms = 1000\n";
     fuzz(vec![example().into_bytes(), whole.into()], |bytes| {
         Config::parse(Path::new("/etc/keyraft/keyraft.toml"), &text(bytes)).is_ok()
     });
