@@ -28,3 +28,5 @@ pub mod reconciler; // makes held what is agreed
 pub mod service; // creates, uses and deletes keys
 #[cfg(feature = "member")]
 pub mod assembly; // a whole member
+#[cfg(feature = "test-hooks")]
+pub mod doors; // decoders, for fuzz targets alone

@@ -110,7 +110,7 @@ fn find() -> Result<PathBuf, String> {
     })
 }
 
-fn parse(text: &str, folder: &Path) -> Result<Config, String> {
+pub(crate) fn parse(text: &str, folder: &Path) -> Result<Config, String> {
     let file: File = toml::from_str(text).map_err(|e| e.to_string())?;
     if file.group.is_empty() || file.group.len() > GROUPS_MAX {
         return Err(format!(

@@ -38,8 +38,13 @@ pub fn encode(checkpoint: &Checkpoint) -> io::Result<Vec<u8>> {
         let what = format!("a checkpoint of {} bytes, more than {SNAPSHOT_STATE_MAX_BYTES}", body.len());
         return Err(StorageError::TooLong(what).into());
     }
-    let crc = crc32fast::hash(&body).to_be_bytes();
-    Ok([&MAGIC[..], &crc, &(body.len() as u64).to_be_bytes(), &body].concat())
+    Ok(framed(&body))
+}
+
+/// Magic, CRC32, length, body.
+pub fn framed(body: &[u8]) -> Vec<u8> {
+    let crc = crc32fast::hash(body).to_be_bytes();
+    [&MAGIC[..], &crc, &(body.len() as u64).to_be_bytes(), body].concat()
 }
 
 /// Replaces the checkpoint, durably.
@@ -61,17 +66,21 @@ pub fn load(data: &Path) -> Result<Option<Checkpoint>, StorageError> {
         Err(e) => return Err(StorageError::io(data, "read snapshots/checkpoint")(e)),
     };
     let damaged = |what: String| StorageError::damaged(data, format!("snapshots/checkpoint: {what}"));
-    let (header, body) =
-        bytes.split_first_chunk::<HEADER_BYTES>().ok_or_else(|| damaged("it has no header".into()))?;
+    decode(&bytes).map(Some).map_err(damaged)
+}
+
+/// The checkpoint in a file's bytes. Says what is wrong with them.
+pub fn decode(bytes: &[u8]) -> Result<Checkpoint, String> {
+    let (header, body) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or("it has no header")?;
     let (magic, sums) = header.split_at(MAGIC.len());
     let (crc, length) = sums.split_at(4);
     if magic != MAGIC {
-        return Err(damaged("it is no checkpoint of this version".into()));
+        return Err("it is no checkpoint of this version".into());
     }
     if length != (body.len() as u64).to_be_bytes() || crc != crc32fast::hash(body).to_be_bytes() {
-        return Err(damaged("its checksum or length differs".into()));
+        return Err("its checksum or length differs".into());
     }
-    codec::decode(body, SNAPSHOT_STATE_MAX_BYTES).map(Some).map_err(|e| damaged(e.to_string()))
+    codec::decode(body, SNAPSHOT_STATE_MAX_BYTES).map_err(|e| e.to_string())
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@
 mod checkpoint;
 mod contents;
 mod disk; // sled, guarded and synced
+#[cfg(feature = "test-hooks")]
+pub mod doors; // decoders, for fuzz targets alone
 mod error; // what can go wrong, and what to do
 mod folder; // lock, reserve, room
 pub mod limits; // this crate's bounds

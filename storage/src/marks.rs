@@ -29,7 +29,8 @@ pub struct MarksFile {
     durable_slot: u64,
 }
 
-const SLOT_BYTES: usize = 4096;
+/// Bytes of a slot.
+pub const SLOT_BYTES: usize = 4096;
 const LAZY_SLOT: u64 = 2;
 const SLOTS: u64 = 3;
 /// CRC32 and length, in front of a slot.
@@ -101,9 +102,13 @@ impl MarksFile {
 }
 
 fn slot_bytes(sequence: u64, marks: &Marks) -> io::Result<Vec<u8>> {
-    let body = codec::encode(&(sequence, marks)).map_err(io::Error::other)?;
+    framed(&codec::encode(&(sequence, marks)).map_err(io::Error::other)?)
+}
+
+/// CRC32, length, body.
+pub fn framed(body: &[u8]) -> io::Result<Vec<u8>> {
     let length = u32::try_from(body.len()).map_err(io::Error::other)?;
-    Ok([&crc32fast::hash(&body).to_be_bytes()[..], &length.to_be_bytes(), &body].concat())
+    Ok([&crc32fast::hash(body).to_be_bytes()[..], &length.to_be_bytes(), body].concat())
 }
 
 fn read(file: &File, slot: u64) -> io::Result<Option<(u64, Marks)>> {
@@ -112,10 +117,16 @@ fn read(file: &File, slot: u64) -> io::Result<Option<(u64, Marks)>> {
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         other => other?,
     }
-    let [c0, c1, c2, c3, l0, l1, l2, l3, rest @ ..] = &bytes;
+    Ok(whole(&bytes))
+}
+
+/// What a slot holds; None if it is torn.
+pub fn whole(slot: &[u8; SLOT_BYTES]) -> Option<(u64, Marks)> {
+    let [c0, c1, c2, c3, l0, l1, l2, l3, rest @ ..] = slot;
     let length = u32::from_be_bytes([*l0, *l1, *l2, *l3]) as usize;
-    let whole = rest.get(..length).filter(|b| crc32fast::hash(b) == u32::from_be_bytes([*c0, *c1, *c2, *c3]));
-    Ok(whole.and_then(|body| codec::decode(body, SLOT_BYTES - HEADER_BYTES).ok()))
+    let body = rest.get(..length)?;
+    let sound = crc32fast::hash(body) == u32::from_be_bytes([*c0, *c1, *c2, *c3]);
+    codec::decode(body, SLOT_BYTES - HEADER_BYTES).ok().filter(|_| sound)
 }
 
 #[cfg(test)]

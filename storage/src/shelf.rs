@@ -98,23 +98,29 @@ pub struct Record {
     pub bytes: usize,
 }
 
-/// Frames a value: version, CRC32 over key and body, length, body; then cuts it into parts.
+/// Frames a value and cuts it into parts.
 pub fn record<S: Shelf>(key: S::Key, value: &S::Value) -> Result<Record, String> {
     let body = codec::encode(value).map_err(|e| e.to_string())?;
-    let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= RECORD_MAX_BYTES);
-    let length = length.ok_or_else(|| format!("{} bytes are more than {RECORD_MAX_BYTES}", body.len()))?;
+    let framed = framed::<S>(key, &body)?;
     let key = prefix::<S>(key);
-    let mut framed = Vec::with_capacity(HEADER_BYTES + body.len());
-    framed.push(FRAME_VERSION);
-    framed.extend(checksum(&key, &body).to_be_bytes());
-    framed.extend(length.to_be_bytes());
-    framed.extend(body);
     let part = |(number, bytes): (usize, &[u8])| {
         let number = u16::try_from(number).expect("RECORD_MAX_BYTES / VALUE_MAX_BYTES fits 16 bits");
         ([&key[..], &number.to_be_bytes()].concat(), bytes.to_vec())
     };
     let values = framed.chunks(VALUE_MAX_BYTES).enumerate().map(part).collect();
     Ok(Record { values, bytes: framed.len() })
+}
+
+/// Version, CRC32 over key and body, length, body.
+pub fn framed<S: Shelf>(key: S::Key, body: &[u8]) -> Result<Vec<u8>, String> {
+    let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= RECORD_MAX_BYTES);
+    let length = length.ok_or_else(|| format!("{} bytes are more than {RECORD_MAX_BYTES}", body.len()))?;
+    let mut framed = Vec::with_capacity(HEADER_BYTES + body.len());
+    framed.push(FRAME_VERSION);
+    framed.extend(checksum(&prefix::<S>(key), body).to_be_bytes());
+    framed.extend(length.to_be_bytes());
+    framed.extend(body);
+    Ok(framed)
 }
 
 const _: () = assert!((RECORD_MAX_BYTES + HEADER_BYTES) / VALUE_MAX_BYTES < u16::MAX as usize);

@@ -99,8 +99,7 @@ pub async fn group(kind: TokenKind) -> Group {
     write_private(&group.path("user-pin"), PIN);
     // Ed25519 keys enter SoftHSM no other way.
     if kind == TokenKind::SoftHsm {
-        let ended = group.run(0, &["option", "set", "allow_inmemory_import", "true"]).await;
-        println!("allow_inmemory_import: {}", ended.said());
+        group.json(0, &["option", "set", "allow_inmemory_import", "true"]).await;
     }
     for (role, file) in [("so", "so-pin"), ("user", "user-pin")] {
         let file = group.path(file).display().to_string();

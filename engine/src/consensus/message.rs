@@ -168,3 +168,18 @@ pub(super) enum ChunkAnswer {
     /// Begin again, later.
     Refused(String),
 }
+
+/// True if the bytes are one of the messages above, read as the side that gets them does.
+#[cfg(feature = "test-hooks")]
+pub(crate) fn accepts(bytes: &[u8]) -> bool {
+    let append = decode::<Append>(bytes).is_ok_and(|append| append.decode_entries().is_ok());
+    let asked = append
+        | decode::<Ballot>(bytes).is_ok()
+        | decode::<Transfer>(bytes).is_ok()
+        | decode::<Chunk>(bytes).is_ok();
+    let answered = decode::<AppendAnswer>(bytes).is_ok()
+        | decode::<BallotAnswer>(bytes).is_ok()
+        | decode::<TransferAnswer>(bytes).is_ok()
+        | decode::<ChunkAnswer>(bytes).is_ok();
+    asked | answered
+}

@@ -24,5 +24,7 @@ pub mod types;
 pub use agreed::{Agreed, Dirty};
 pub use error::ConsensusError;
 pub use handle::{Consensus, Leadership};
+#[cfg(feature = "test-hooks")]
+pub(crate) use message::accepts;
 pub use network::{LinkFailure, RaftLinks};
 pub use settings::Timings;

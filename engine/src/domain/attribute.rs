@@ -164,6 +164,17 @@ impl ObjectClass {
             .find(|class| class.number() == number)
     }
 
+    /// The usage flags that objects of the class have.
+    pub fn usages(self) -> &'static [AttributeType] {
+        use AttributeType as A;
+        match self {
+            Self::SecretKey => &[A::ENCRYPT, A::DECRYPT, A::SIGN, A::VERIFY, A::WRAP, A::UNWRAP, A::DERIVE],
+            Self::PrivateKey => &[A::DECRYPT, A::SIGN, A::SIGN_RECOVER, A::UNWRAP, A::DERIVE],
+            Self::PublicKey => &[A::ENCRYPT, A::VERIFY, A::VERIFY_RECOVER, A::WRAP, A::DERIVE],
+            Self::Data | Self::Certificate => &[],
+        }
+    }
+
     /// True where the object must be imported into tokens; the others live in the record alone.
     pub fn is_resident(self) -> bool {
         matches!(self, Self::PrivateKey | Self::SecretKey)

@@ -1,5 +1,6 @@
 //! The kinds of keys a group can hold.
 
+use super::attribute::{AttributeType, ObjectClass};
 use crate::limits::SECRET_MAX_BYTES;
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
@@ -39,7 +40,40 @@ pub enum KeyAlgorithm {
     Ed25519,
 }
 
+/// CKK_ numbers of the kinds that a group keeps.
+pub mod ckk {
+    /// RSA.
+    pub const RSA: u64 = 0x00;
+    /// EC.
+    pub const EC: u64 = 0x03;
+    /// Secrets for HMAC and derivation.
+    pub const GENERIC_SECRET: u64 = 0x10;
+    /// AES.
+    pub const AES: u64 = 0x1F;
+    /// Edwards curves.
+    pub const EC_EDWARDS: u64 = 0x40;
+}
+
+/// True if keys of this class and CKK_ number can have this usage.
+pub fn has_usage(class: ObjectClass, key_type: u64, usage: AttributeType) -> bool {
+    use AttributeType as A;
+    class.usages().contains(&usage)
+        && match (class, key_type) {
+            (ObjectClass::SecretKey, ckk::GENERIC_SECRET) => {
+                matches!(usage, A::SIGN | A::VERIFY | A::DERIVE)
+            }
+            (ObjectClass::SecretKey, _) | (_, ckk::RSA) => usage != A::DERIVE,
+            (ObjectClass::PrivateKey, ckk::EC) => matches!(usage, A::SIGN | A::DERIVE),
+            _ => matches!(usage, A::SIGN | A::VERIFY),
+        }
+}
+
 impl KeyAlgorithm {
+    /// Class of the key that tokens hold: a secret, or the private half of a pair.
+    pub fn resident_class(self) -> ObjectClass {
+        if self.is_pair() { ObjectClass::PrivateKey } else { ObjectClass::SecretKey }
+    }
+
     /// True for pairs of a private and a public key.
     pub fn is_pair(self) -> bool {
         matches!(self, Self::Rsa { .. } | Self::Ec(_) | Self::Ed25519)
@@ -48,11 +82,11 @@ impl KeyAlgorithm {
     /// CKK_ number of the kind.
     pub const fn key_type(self) -> u64 {
         match self {
-            Self::Rsa { .. } => 0x00,
-            Self::Ec(_) => 0x03,
-            Self::GenericSecret { .. } => 0x10,
-            Self::Aes { .. } => 0x1F,
-            Self::Ed25519 => 0x40,
+            Self::Rsa { .. } => ckk::RSA,
+            Self::Ec(_) => ckk::EC,
+            Self::GenericSecret { .. } => ckk::GENERIC_SECRET,
+            Self::Aes { .. } => ckk::AES,
+            Self::Ed25519 => ckk::EC_EDWARDS,
         }
     }
 

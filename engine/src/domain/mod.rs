@@ -14,7 +14,7 @@ pub use attribute::{AttributeRecord, AttributeType, AttributeValue, Attributes, 
 pub use ids::{
     ClientId, Fingerprint, Generation, GroupId, Lineage, LogIndex, MemberId, ObjectId, RequestId, Version,
 };
-pub use key::{Curve, KeyAlgorithm};
+pub use key::{Curve, KeyAlgorithm, ckk, has_usage};
 pub use login::{ClientName, Role};
 pub use mechanism::{Mechanism, MechanismInfo, Parameters};
 pub use member::{CannotCarry, MemberCard, Profile, Residency, TokenIdentity};

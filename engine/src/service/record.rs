@@ -2,7 +2,8 @@
 //! ALWAYS_SENSITIVE, NEVER_EXTRACTABLE, KEY_GEN_MECHANISM and more wrongly after an import; the record is right.
 
 use crate::domain::{
-    AttributeRecord, AttributeType as A, AttributeValue as V, Attributes, KeyAlgorithm, ObjectClass, ObjectId,
+    AttributeRecord, AttributeType as A, AttributeValue as V, Attributes, KeyAlgorithm, ObjectClass,
+    ObjectId, has_usage,
 };
 use crate::limits;
 use crate::wire::{Failure, FailureKind};
@@ -16,37 +17,10 @@ pub enum Origin {
     Imported,
 }
 
-/// CKK_ number of a kind.
-pub fn key_type(algorithm: KeyAlgorithm) -> u64 {
-    match algorithm {
-        KeyAlgorithm::Rsa { .. } => 0x00,
-        KeyAlgorithm::Ec(_) => 0x03,
-        KeyAlgorithm::GenericSecret { .. } => 0x10,
-        KeyAlgorithm::Aes { .. } => 0x1F,
-        KeyAlgorithm::Ed25519 => 0x40,
-    }
-}
-
-/// CKM_ number of the mechanism that generates a kind.
-pub fn generation_mechanism(algorithm: KeyAlgorithm) -> u64 {
-    match algorithm {
-        KeyAlgorithm::Rsa { .. } => 0x0000,
-        KeyAlgorithm::Ec(_) => 0x1040,
-        KeyAlgorithm::GenericSecret { .. } => 0x0350,
-        KeyAlgorithm::Aes { .. } => 0x1080,
-        KeyAlgorithm::Ed25519 => 0x1055,
-    }
-}
-
-/// Usages that the secret or private key of a kind may have: all granted unless the template says otherwise.
-pub fn usages(algorithm: KeyAlgorithm) -> &'static [A] {
-    match algorithm {
-        KeyAlgorithm::Aes { .. } => &[A::ENCRYPT, A::DECRYPT, A::WRAP, A::UNWRAP, A::SIGN, A::VERIFY],
-        KeyAlgorithm::GenericSecret { .. } => &[A::SIGN, A::VERIFY, A::DERIVE],
-        KeyAlgorithm::Rsa { .. } => &[A::SIGN, A::DECRYPT, A::UNWRAP],
-        KeyAlgorithm::Ec(_) => &[A::SIGN, A::DERIVE],
-        KeyAlgorithm::Ed25519 => &[A::SIGN],
-    }
+/// True if the secret or private key of a kind may have a usage: granted unless the template says otherwise. Who makes
+/// keys this way cannot sign with recovery.
+fn may_have(algorithm: KeyAlgorithm, usage: A) -> bool {
+    usage != A::SIGN_RECOVER && has_usage(algorithm.resident_class(), algorithm.key_type(), usage)
 }
 
 const ALL_USAGES: [A; 9] = [
@@ -104,7 +78,7 @@ pub fn check(attributes: &Attributes, algorithm: Option<KeyAlgorithm>) -> Result
         }
         if let (Some(algorithm), true) = (algorithm, ALL_USAGES.contains(attribute))
             && *value == V::Bool(true)
-            && !usages(algorithm).contains(attribute)
+            && !may_have(algorithm, *attribute)
         {
             return Err(bad(format!("a key of kind {algorithm} cannot have {attribute}")));
         }
@@ -128,7 +102,7 @@ pub fn key_attributes(algorithm: KeyAlgorithm, template: &Attributes) -> Attribu
     attributes.insert(A::ALWAYS_AUTHENTICATE, V::Bool(false));
     attributes.insert(A::WRAP_WITH_TRUSTED, V::Bool(false));
     for usage in ALL_USAGES {
-        attributes.insert(usage, V::Bool(usages(algorithm).contains(&usage)));
+        attributes.insert(usage, V::Bool(may_have(algorithm, usage)));
     }
     attributes.extend(template.iter().map(|(a, v)| (*a, v.clone())));
     attributes
@@ -168,8 +142,8 @@ pub fn key_record(
     attributes.insert(A::NEVER_EXTRACTABLE, V::Bool(generated && !extractable));
     attributes.insert(A::KEY_GEN_MECHANISM, V::Number(origin_mechanism(algorithm, origin)));
     finish(object, &mut attributes);
-    let class = if algorithm.is_pair() { ObjectClass::PrivateKey } else { ObjectClass::SecretKey };
-    attributes.insert(A::KEY_TYPE, V::Number(key_type(algorithm)));
+    let class = algorithm.resident_class();
+    attributes.insert(A::KEY_TYPE, V::Number(algorithm.key_type()));
     AttributeRecord { class, algorithm: Some(algorithm), attributes }
 }
 
@@ -200,7 +174,7 @@ pub fn public_record(
     }
     attributes.insert(A::LOCAL, V::Bool(origin == Origin::Generated));
     attributes.insert(A::KEY_GEN_MECHANISM, V::Number(origin_mechanism(algorithm, origin)));
-    attributes.insert(A::KEY_TYPE, V::Number(key_type(algorithm)));
+    attributes.insert(A::KEY_TYPE, V::Number(algorithm.key_type()));
     finish(object, &mut attributes);
     AttributeRecord { class: ObjectClass::PublicKey, algorithm: Some(algorithm), attributes }
 }
@@ -218,7 +192,7 @@ pub fn plain_record(
     match (class, algorithm) {
         (ObjectClass::PublicKey, Some(algorithm)) => {
             attributes.insert(A::PUBLIC_KEY_INFO, V::Bytes(value.to_vec()));
-            attributes.insert(A::KEY_TYPE, V::Number(key_type(algorithm)));
+            attributes.insert(A::KEY_TYPE, V::Number(algorithm.key_type()));
             attributes.insert(A::LOCAL, V::Bool(false));
             attributes.entry(A::VERIFY).or_insert(V::Bool(true));
             attributes.entry(A::ENCRYPT).or_insert(V::Bool(matches!(algorithm, KeyAlgorithm::Rsa { .. })));
@@ -237,7 +211,7 @@ pub fn plain_record(
 fn origin_mechanism(algorithm: KeyAlgorithm, origin: Origin) -> u64 {
     const UNAVAILABLE_INFORMATION: u64 = u64::MAX;
     match origin {
-        Origin::Generated => generation_mechanism(algorithm),
+        Origin::Generated => algorithm.generator(),
         Origin::Imported => UNAVAILABLE_INFORMATION,
     }
 }

@@ -13,6 +13,7 @@ mod requests;
 mod roster;
 #[cfg(test)]
 mod scripts;
+mod shared;
 
 pub use applications::Applications;
 pub use command::{
@@ -118,15 +119,21 @@ pub struct State {
     applied: LogIndex,
     group: Option<Group>,
     options: Options,
+    #[serde(deserialize_with = "shared::map")]
     members: OrdMap<MemberId, Member>,
     next_member: u64,
+    #[serde(deserialize_with = "shared::map")]
     invites: OrdMap<InviteId, Invite>,
+    #[serde(deserialize_with = "shared::map")]
     smks: OrdMap<Generation, Smk>,
+    #[serde(deserialize_with = "shared::map")]
     objects: OrdMap<ObjectId, Object>,
+    #[serde(deserialize_with = "shared::set")]
     unsettled: OrdSet<RequestId>,
     /// The lowest id that was never reserved.
     next_object: u64,
     /// Ids that are reserved and unused, by the primary that asked for them.
+    #[serde(deserialize_with = "shared::map_of_sets")]
     reserved: OrdMap<MemberId, OrdSet<ObjectId>>,
     requests: RequestTable,
     pins: Pins,

@@ -58,6 +58,7 @@ pub struct Pins {
     user: Pin,
     security_officer: Pin,
     /// Only clients that have wrong tries.
+    #[serde(deserialize_with = "super::shared::map")]
     tries: OrdMap<(ClientName, Role), Tries>,
 }
 

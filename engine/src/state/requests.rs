@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 /// never dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestTable {
+    #[serde(deserialize_with = "super::shared::map")]
     clients: OrdMap<ClientId, ClientRow>,
     /// The youngest birth among forgotten clients: an unknown client that is not younger may be one of them.
     forgotten: Option<LogIndex>,
@@ -22,6 +23,7 @@ struct ClientRow {
     last: LogIndex,
     /// Outcomes that wait for a Settle.
     open: u64,
+    #[serde(deserialize_with = "super::shared::map")]
     outcomes: OrdMap<u64, Row>,
 }
 

@@ -10,18 +10,12 @@ use super::vault::{Passing, Vault};
 use super::{Originated, Sending, TokenError, TokenVerdict, UsedKey, parameters, proof};
 use crate::domain::{
     AttributeType as A, AttributeValue as V, Attributes, CannotCarry, Curve, KeyAlgorithm, Mechanism,
-    ObjectClass, ObjectId, Parameters,
+    ObjectClass, ObjectId, Parameters, ckk,
 };
 use crate::limits;
 use aws_lc_rs::agreement;
 use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::signature::{self, ParsedPublicKey, VerificationAlgorithm};
-
-const CKK_RSA: u64 = 0x00;
-const CKK_EC: u64 = 0x03;
-const CKK_GENERIC_SECRET: u64 = 0x10;
-const CKK_AES: u64 = 0x1F;
-const CKK_EC_EDWARDS: u64 = 0x40;
 
 /// What RFC 5649 adds to a key whose length is a multiple of 8 bytes.
 const WRAP_OVERHEAD_BYTES: usize = 8;
@@ -47,8 +41,8 @@ impl Arrival {
 
     fn check(&self) -> Result<(), TokenError> {
         match (self.class, self.key_type) {
-            (ObjectClass::SecretKey, CKK_AES | CKK_GENERIC_SECRET)
-            | (ObjectClass::PrivateKey, CKK_RSA | CKK_EC | CKK_EC_EDWARDS) => Ok(()),
+            (ObjectClass::SecretKey, ckk::AES | ckk::GENERIC_SECRET)
+            | (ObjectClass::PrivateKey, ckk::RSA | ckk::EC | ckk::EC_EDWARDS) => Ok(()),
             _ => Err(TokenError::UnknownKind(self.key_type)),
         }
     }
@@ -66,8 +60,8 @@ impl Arrival {
     /// A session object, extractable for this moment only. What it is known by is granted beside what was asked for.
     fn template(&self) -> Template {
         let known_by: &[A] = match self.key_type {
-            CKK_AES => &[A::ENCRYPT],
-            CKK_EC => &[A::SIGN, A::DERIVE],
+            ckk::AES => &[A::ENCRYPT],
+            ckk::EC => &[A::SIGN, A::DERIVE],
             _ => &[A::SIGN],
         };
         let asked = |usage| self.asked.get(&usage) == Some(&V::Bool(true));
@@ -231,15 +225,15 @@ impl Vault {
     fn kind_of(&self, session: &Session, arrival: &Arrival, key: Handle) -> Result<KeyAlgorithm, TokenError> {
         let unknown = TokenError::UnknownKind(arrival.key_type);
         match arrival.key_type {
-            CKK_AES | CKK_GENERIC_SECRET => {
+            ckk::AES | ckk::GENERIC_SECRET => {
                 let bytes = self.length_of(session, arrival, key)?;
                 match (arrival.key_type, u16::try_from(bytes)) {
-                    (CKK_GENERIC_SECRET, Ok(bytes)) => Ok(KeyAlgorithm::GenericSecret { bytes }),
-                    (CKK_AES, Ok(bytes @ (16 | 24 | 32))) => Ok(KeyAlgorithm::Aes { bits: bytes * 8 }),
+                    (ckk::GENERIC_SECRET, Ok(bytes)) => Ok(KeyAlgorithm::GenericSecret { bytes }),
+                    (ckk::AES, Ok(bytes @ (16 | 24 | 32))) => Ok(KeyAlgorithm::Aes { bits: bytes * 8 }),
                     _ => Err(unknown),
                 }
             }
-            CKK_RSA => {
+            ckk::RSA => {
                 let modulus = session.read(key, A::MODULUS)?;
                 match der::trim(&modulus).len() {
                     bytes @ (256 | 384 | 512) => {
@@ -248,7 +242,7 @@ impl Vault {
                     _ => Err(unknown),
                 }
             }
-            CKK_EC => {
+            ckk::EC => {
                 let params = session.read(key, A::EC_PARAMS)?;
                 [Curve::P256, Curve::P384, Curve::P521]
                     .into_iter()
@@ -256,7 +250,7 @@ impl Vault {
                     .map(KeyAlgorithm::Ec)
                     .ok_or(unknown)
             }
-            CKK_EC_EDWARDS => Ok(KeyAlgorithm::Ed25519),
+            ckk::EC_EDWARDS => Ok(KeyAlgorithm::Ed25519),
             _ => Err(unknown),
         }
     }
@@ -274,7 +268,7 @@ impl Vault {
         let smk = self.smk(arrival.sending.generation)?;
         let wrapped = session.wrap(&self.abilities.rfc5649, smk, key)?;
         let length = wrapped.len().saturating_sub(WRAP_OVERHEAD_BYTES);
-        if arrival.key_type == CKK_AES {
+        if arrival.key_type == ckk::AES {
             return Ok(length as u64);
         }
         let mut passing = Passing::new(session);
@@ -335,7 +329,7 @@ fn point_by_use(session: &Session, key: Handle, curve: Curve) -> Result<Option<P
     // Half of a public key: nothing that must be kept from this process.
     let template = Template::default()
         .number(A::CLASS, ObjectClass::SecretKey.number())
-        .number(A::KEY_TYPE, CKK_GENERIC_SECRET)
+        .number(A::KEY_TYPE, ckk::GENERIC_SECRET)
         .flag(A::TOKEN, false)
         .flag(A::SENSITIVE, false)
         .flag(A::EXTRACTABLE, true)

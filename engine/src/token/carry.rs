@@ -7,7 +7,7 @@ use super::proof::{self, coordinate_bytes, curve_params};
 use super::template::{self, Template};
 use super::vault::Passing;
 use crate::domain::{
-    AttributeType as A, AttributeValue as V, Attributes, KeyAlgorithm, Mechanism, ObjectClass,
+    AttributeType as A, AttributeValue as V, Attributes, KeyAlgorithm, Mechanism, ObjectClass, ckk,
 };
 use aws_lc_rs::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RsaKeyPair};
 use zeroize::Zeroizing;
@@ -44,7 +44,7 @@ pub(super) fn generate(
     algorithm: KeyAlgorithm,
     sensitive: bool,
 ) -> Result<Fresh, TokenError> {
-    let class = template::resident_class(algorithm);
+    let class = algorithm.resident_class();
     let mechanism = Mechanism::plain(algorithm.generator());
     let base = template::key(algorithm, false, sensitive, true)
         .usages(class, |usage| passing_usage(algorithm, &Attributes::new(), usage));
@@ -85,7 +85,7 @@ pub(super) fn wrap_proved(
 ) -> Result<Vec<u8>, TokenError> {
     let wrapped = session.wrap(mechanism, smk, fresh.key)?;
     let usable = fresh.public.is_some() || proof::has_evidence(algorithm);
-    let class = template::resident_class(algorithm);
+    let class = algorithm.resident_class();
     let template = template::key(algorithm, false, true, !usable)
         .usages(class, |usage| passing_usage(algorithm, asked, usage));
     let mut passing = Passing::new(session);
@@ -115,7 +115,7 @@ pub(super) fn recreate_proved(
 ) -> Result<(), TokenError> {
     // What cannot be known by its use is read again instead.
     let usable = fresh.public.is_some() || proof::has_evidence(algorithm);
-    let class = template::resident_class(algorithm);
+    let class = algorithm.resident_class();
     let template = template::key(algorithm, false, usable, !usable)
         .usages(class, |usage| passing_usage(algorithm, asked, usage));
     let mut passing = Passing::new(session);
@@ -142,7 +142,7 @@ pub(super) fn from_value(
     value: &[u8],
 ) -> Result<Fresh, TokenError> {
     let public = if algorithm.is_pair() { Some(public_of(algorithm, value)?) } else { None };
-    let class = template::resident_class(algorithm);
+    let class = algorithm.resident_class();
     let base = template::key(algorithm, false, true, true)
         .usages(class, |usage| passing_usage(algorithm, &Attributes::new(), usage));
     let key = session.create(&with_value(base, algorithm, value)?)?;
@@ -318,9 +318,9 @@ pub(super) fn create_public(
     usages: &[A],
 ) -> Result<Handle, TokenError> {
     let key_type = match public {
-        PublicKey::Rsa(..) => 0x00,
-        PublicKey::Ec(..) => 0x03,
-        PublicKey::Ed25519(_) => 0x40,
+        PublicKey::Rsa(..) => ckk::RSA,
+        PublicKey::Ec(..) => ckk::EC,
+        PublicKey::Ed25519(_) => ckk::EC_EDWARDS,
     };
     let mut template = Template::default()
         .number(A::CLASS, ObjectClass::PublicKey.number())

@@ -306,7 +306,7 @@ impl<'a> Material<'a> {
         wrapped: Option<&'a WrappedKey>,
     ) -> Result<Self, TokenError> {
         let algorithm = record.algorithm.ok_or(TokenError::BadInput("a record without a kind of key"))?;
-        if !record.class.is_resident() || record.class != template::resident_class(algorithm) {
+        if !record.class.is_resident() || record.class != algorithm.resident_class() {
             return Err(TokenError::BadInput("a record whose class no token holds"));
         }
         let source = match wrapped {

@@ -38,6 +38,8 @@ pub use guests::UsedKey;
 pub use proof::is_public_key;
 pub(crate) use proof::{coordinate_bytes, curve_params};
 pub use slot::initialize;
+#[cfg(feature = "test-hooks")]
+pub(crate) use tag::Tag;
 pub use task::Token;
 
 use crate::domain::{Attributes, ContentKey, Generation, GroupId, KeyAlgorithm, Residency, WrappedKey};

@@ -7,7 +7,7 @@ const PREFIX: &str = "kr1:";
 
 /// What an object in a token is to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Tag {
+pub(crate) enum Tag {
     /// A group's key.
     Key(GroupId, ContentKey),
     /// A group's SMK.

@@ -31,7 +31,7 @@ impl Template {
 
     /// Every usage flag of a class: those in `granted` true, the others false. Tokens differ in their defaults.
     pub fn usages(mut self, class: ObjectClass, granted: impl Fn(AttributeType) -> bool) -> Self {
-        for &usage in usages(class) {
+        for &usage in class.usages() {
             self = self.flag(usage, granted(usage));
         }
         self
@@ -52,28 +52,10 @@ impl Drop for Template {
     }
 }
 
-/// The usage flags that a class of key has.
-fn usages(class: ObjectClass) -> &'static [AttributeType] {
-    use AttributeType as A;
-    match class {
-        ObjectClass::SecretKey => {
-            &[A::ENCRYPT, A::DECRYPT, A::SIGN, A::VERIFY, A::WRAP, A::UNWRAP, A::DERIVE]
-        }
-        ObjectClass::PrivateKey => &[A::DECRYPT, A::SIGN, A::SIGN_RECOVER, A::UNWRAP, A::DERIVE],
-        ObjectClass::PublicKey => &[A::ENCRYPT, A::VERIFY, A::VERIFY_RECOVER, A::WRAP, A::DERIVE],
-        ObjectClass::Data | ObjectClass::Certificate => &[],
-    }
-}
-
-/// The class of the key that tokens hold for a kind.
-pub(super) fn resident_class(algorithm: KeyAlgorithm) -> ObjectClass {
-    if algorithm.is_pair() { ObjectClass::PrivateKey } else { ObjectClass::SecretKey }
-}
-
 /// A session or token object of a class and kind, private, with SENSITIVE and EXTRACTABLE said.
 pub(super) fn key(algorithm: KeyAlgorithm, token: bool, sensitive: bool, extractable: bool) -> Template {
     Template::default()
-        .number(AttributeType::CLASS, resident_class(algorithm).number())
+        .number(AttributeType::CLASS, algorithm.resident_class().number())
         .number(AttributeType::KEY_TYPE, algorithm.key_type())
         .flag(AttributeType::TOKEN, token)
         .flag(AttributeType::PRIVATE, true)

@@ -85,8 +85,7 @@ fn what_goes_by_value_lies_hidden_and_leaves_nothing_readable() {
         let asked = Attributes::from([(A::SIGN, V::Bool(true))]);
         let made = vault.originate(&session, &sending, kind, &asked).unwrap();
         let attributes = asked.into_iter().chain(made.facts).collect();
-        let record =
-            AttributeRecord { class: template::resident_class(kind), algorithm: Some(kind), attributes };
+        let record = AttributeRecord { class: kind.resident_class(), algorithm: Some(kind), attributes };
         let name = ContentKey { object, version: Version(1), generation };
         vault.import(name, &record, made.wrapped.as_ref()).unwrap();
         let mut cut = made.wrapped.unwrap();

@@ -4,7 +4,7 @@ use super::ckr;
 use super::mechanisms::is_refused;
 use super::traits::{Date, Traits};
 use crate::clock::UnixMillis;
-use crate::domain::{AttributeRecord, AttributeType as A, AttributeValue as V, ObjectClass};
+use crate::domain::{AttributeRecord, AttributeType as A, AttributeValue as V, ObjectClass, ckk};
 use crate::wire::{Failure, Role, UseKind};
 
 /// Who asks, and when.
@@ -160,13 +160,13 @@ pub fn may_use(traits: &Traits, need: Need, mechanism: u64, asker: Asker) -> Res
 fn fits(mechanism: u64, key_type: u64) -> bool {
     let needed = match mechanism {
         // RSA: PKCS#1, X.509, OAEP, PSS, with and without a hash; RSA_AES_KEY_WRAP.
-        0x0001..=0x000E | 0x0040..=0x0047 | 0x0060..=0x0067 | 0x1054 => 0x00,
+        0x0001..=0x000E | 0x0040..=0x0047 | 0x0060..=0x0067 | 0x1054 => ckk::RSA,
         // ECDSA with and without a hash, ECDH.
-        0x1041..=0x104A | 0x1050..=0x1052 => 0x03,
+        0x1041..=0x104A | 0x1050..=0x1052 => ckk::EC,
         // EdDSA.
-        0x1057 => 0x40,
+        0x1057 => ckk::EC_EDWARDS,
         // AES: block modes, counter modes, MACs, key wraps, derivations by encrypting.
-        0x1081..=0x108F | 0x1104 | 0x1105 | 0x2104..=0x210B => 0x1F,
+        0x1081..=0x108F | 0x1104 | 0x1105 | 0x2104..=0x210B => ckk::AES,
         _ => return true,
     };
     key_type == needed

@@ -6,7 +6,8 @@ use super::shape::{READ_ONLY, belongs, is_shaped, is_value_part};
 use super::traits::FLAGS;
 use super::value::{self, needed, number};
 use crate::domain::{
-    AttributeRecord, AttributeType as A, AttributeValue as V, Attributes, KeyAlgorithm, ObjectClass,
+    AttributeRecord, AttributeType as A, AttributeValue as V, Attributes, KeyAlgorithm, ObjectClass, ckk,
+    has_usage,
 };
 use crate::limits;
 use crate::wire::{Failure, Role};
@@ -115,26 +116,6 @@ fn check_kind(template: &Attributes, algorithm: KeyAlgorithm) -> Result<(), Fail
     }
 }
 
-/// Usages of a class, and whether a kind has them.
-fn usages(class: ObjectClass, key_type: u64) -> Vec<(A, bool)> {
-    let known: &[A] = match class {
-        ObjectClass::SecretKey => {
-            &[A::ENCRYPT, A::DECRYPT, A::SIGN, A::VERIFY, A::WRAP, A::UNWRAP, A::DERIVE]
-        }
-        ObjectClass::PrivateKey => &[A::DECRYPT, A::SIGN, A::SIGN_RECOVER, A::UNWRAP, A::DERIVE],
-        ObjectClass::PublicKey => &[A::ENCRYPT, A::VERIFY, A::VERIFY_RECOVER, A::WRAP, A::DERIVE],
-        ObjectClass::Data | ObjectClass::Certificate => &[],
-    };
-    let has = |usage: A| match (class, key_type) {
-        (ObjectClass::SecretKey, 0x10) => matches!(usage, A::SIGN | A::VERIFY | A::DERIVE),
-        (ObjectClass::SecretKey, _) => usage != A::DERIVE,
-        (_, 0x00) => usage != A::DERIVE,
-        (ObjectClass::PrivateKey, 0x03) => matches!(usage, A::SIGN | A::DERIVE),
-        _ => matches!(usage, A::SIGN | A::VERIFY),
-    };
-    known.iter().map(|usage| (*usage, has(*usage))).collect()
-}
-
 /// What every object of a class has unless its template says otherwise.
 fn defaults(class: ObjectClass, key_type: Option<u64>) -> Attributes {
     let empty = || V::Bytes(Vec::new());
@@ -150,7 +131,8 @@ fn defaults(class: ObjectClass, key_type: Option<u64>) -> Attributes {
     if let Some(key_type) = key_type {
         attributes.insert(A::KEY_TYPE, V::Number(key_type));
         attributes.extend([A::ID, A::START_DATE, A::END_DATE, A::ALLOWED_MECHANISMS].map(|a| (a, empty())));
-        attributes.extend(usages(class, key_type).into_iter().map(|(usage, has)| (usage, V::Bool(has))));
+        let usage = |usage: &A| (*usage, V::Bool(has_usage(class, key_type, *usage)));
+        attributes.extend(class.usages().iter().map(usage));
     }
     if class.is_resident() {
         attributes.insert(A::SENSITIVE, V::Bool(true));
@@ -207,8 +189,8 @@ pub fn generate(mechanism: u64, template: &Attributes) -> Result<KeyPlan, Failur
     const GENERIC: u64 = KeyAlgorithm::GenericSecret { bytes: 1 }.generator();
     const AES: u64 = KeyAlgorithm::Aes { bits: 128 }.generator();
     let key_type = match mechanism {
-        AES => 0x1F,
-        GENERIC => 0x10,
+        AES => ckk::AES,
+        GENERIC => ckk::GENERIC_SECRET,
         _ => return Err(refuse(ckr::MECHANISM_INVALID, "the group generates AES keys and generic secrets")),
     };
     check(ObjectClass::SecretKey, template)?;
@@ -355,7 +337,10 @@ pub fn coming(
     check(class, &template)?;
     no_value(&template, &[A::VALUE_LEN])?;
     let key_type = number(&template, A::KEY_TYPE)?;
-    let kinds: &[u64] = if class == ObjectClass::SecretKey { &[0x10, 0x1F] } else { &[0x00, 0x03, 0x40] };
+    let kinds: &[u64] = match class {
+        ObjectClass::SecretKey => &[ckk::GENERIC_SECRET, ckk::AES],
+        _ => &[ckk::RSA, ckk::EC, ckk::EC_EDWARDS],
+    };
     if !kinds.contains(&key_type) {
         return Err(refuse(ckr::ATTRIBUTE_VALUE_INVALID, "the group keeps no keys of this CKA_KEY_TYPE"));
     }
@@ -378,7 +363,7 @@ pub fn copy(original: &AttributeRecord, template: &Attributes) -> Result<Attribu
             }
             A::PRIVATE => {}
             // What may not be changed may not be changed by way of a copy.
-            usage if !original.flag(A::MODIFIABLE) && is_usage(original.class, usage) => {
+            usage if !original.flag(A::MODIFIABLE) && original.class.usages().contains(&usage) => {
                 if original.attributes.get(&usage) != Some(value) {
                     return Err(refuse(
                         ckr::ACTION_PROHIBITED,
@@ -397,10 +382,6 @@ pub fn copy(original: &AttributeRecord, template: &Attributes) -> Result<Attribu
         record.attributes.insert(A::TRUSTED, V::Bool(false));
     }
     Ok(record)
-}
-
-fn is_usage(class: ObjectClass, attribute: A) -> bool {
-    usages(class, 0).iter().any(|(usage, _)| *usage == attribute)
 }
 
 /// C_SetAttributeValue: the changed record.
@@ -423,7 +404,7 @@ fn is_changeable(class: ObjectClass, attribute: A) -> bool {
         A::LABEL | A::ID | A::SUBJECT | A::START_DATE | A::END_DATE | A::TRUSTED => true,
         A::ISSUER | A::SERIAL_NUMBER | A::CERTIFICATE_CATEGORY => class == ObjectClass::Certificate,
         A::APPLICATION | A::OBJECT_ID | A::VALUE => class == ObjectClass::Data,
-        other => is_usage(class, other),
+        other => class.usages().contains(&other),
     }
 }
 

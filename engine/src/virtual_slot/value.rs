@@ -2,7 +2,7 @@
 
 use super::ckr;
 use super::visible::RSA_PARTS;
-use crate::domain::{AttributeType as A, AttributeValue as V, Attributes, Curve, KeyAlgorithm};
+use crate::domain::{AttributeType as A, AttributeValue as V, Attributes, Curve, KeyAlgorithm, ckk};
 use crate::limits;
 use crate::token::der::{
     EC_OID, ED25519_OID, OBJECT, OCTET_STRING, PublicKey, Reader, SEQUENCE, element, rsa_pkcs8, trim,
@@ -43,11 +43,11 @@ pub(super) fn number(template: &Attributes, attribute: A) -> Result<u64, Failure
 pub(super) fn secret_kind(key_type: u64, bytes: u64) -> Result<KeyAlgorithm, Failure> {
     let size = || Failure::pkcs11(ckr::KEY_SIZE_RANGE, format!("no key of this kind has {bytes} bytes"));
     match (key_type, u16::try_from(bytes).map_err(|_| size())?) {
-        (0x1F, length @ (16 | 24 | 32)) => Ok(KeyAlgorithm::Aes { bits: length * 8 }),
-        (0x10, length) if length > 0 && usize::from(length) <= limits::SECRET_MAX_BYTES => {
+        (ckk::AES, length @ (16 | 24 | 32)) => Ok(KeyAlgorithm::Aes { bits: length * 8 }),
+        (ckk::GENERIC_SECRET, length) if length > 0 && usize::from(length) <= limits::SECRET_MAX_BYTES => {
             Ok(KeyAlgorithm::GenericSecret { bytes: length })
         }
-        (0x1F | 0x10, _) => Err(size()),
+        (ckk::AES | ckk::GENERIC_SECRET, _) => Err(size()),
         _ => Err(invalid(A::KEY_TYPE, "the group keeps no secret keys of this kind")),
     }
 }
@@ -94,7 +94,7 @@ pub(super) fn secret(key_type: u64, template: &Attributes) -> Result<(KeyAlgorit
 
 /// A private key's PKCS#8 from its parts.
 pub(super) fn private(key_type: u64, template: &Attributes) -> Result<(KeyAlgorithm, Value), Failure> {
-    if key_type == 0x00 {
+    if key_type == ckk::RSA {
         let modulus = trim(needed(template, A::MODULUS)?);
         let algorithm = rsa_kind(modulus.len() as u64 * 8)
             .ok()
@@ -106,7 +106,7 @@ pub(super) fn private(key_type: u64, template: &Attributes) -> Result<(KeyAlgori
         }
         return Ok((algorithm, rsa_pkcs8(&numbers)));
     }
-    if !matches!(key_type, 0x03 | 0x40) {
+    if !matches!(key_type, ckk::EC | ckk::EC_EDWARDS) {
         return Err(invalid(A::KEY_TYPE, "the group keeps no private keys of this kind"));
     }
     let algorithm = curve_of(key_type, template)?;
@@ -145,8 +145,8 @@ fn pkcs8(algorithm: &[u8], key: &[u8]) -> Value {
 /// A public key's kind and the attributes that make it up, from its parts or its SubjectPublicKeyInfo.
 pub(super) fn public(key_type: u64, template: &Attributes) -> Result<(KeyAlgorithm, Attributes), Failure> {
     let parts = match key_type {
-        0x00 => template.contains_key(&A::MODULUS),
-        0x03 | 0x40 => template.contains_key(&A::EC_POINT),
+        ckk::RSA => template.contains_key(&A::MODULUS),
+        ckk::EC | ckk::EC_EDWARDS => template.contains_key(&A::EC_POINT),
         _ => return Err(invalid(A::KEY_TYPE, "the group keeps no public keys of this kind")),
     };
     let key = if parts || !template.contains_key(&A::PUBLIC_KEY_INFO) {
@@ -169,7 +169,7 @@ pub(super) fn public(key_type: u64, template: &Attributes) -> Result<(KeyAlgorit
 }
 
 fn public_parts(key_type: u64, template: &Attributes) -> Result<PublicKey, Failure> {
-    if key_type == 0x00 {
+    if key_type == ckk::RSA {
         let part = |attribute| needed(template, attribute).map(|number| trim(number).to_vec());
         return Ok(PublicKey::Rsa(part(A::MODULUS)?, part(A::PUBLIC_EXPONENT)?));
     }

@@ -227,6 +227,11 @@ impl Group {
         self.running[&id].clone()
     }
 
+    /// The Unix socket that a member serves at.
+    pub fn socket(&self, id: u64) -> PathBuf {
+        self.configs[&id].socket.clone()
+    }
+
     pub async fn call(&self, at: u64, request: ClientRequest) -> Result<Answer, Failure> {
         self.running[&at].call(request).await
     }

@@ -5,7 +5,7 @@ use super::super::{Core, token_failure};
 use super::{Halt, Named};
 use crate::domain::{
     AttributeRecord, AttributeType as A, AttributeValue as V, Attributes, EnvelopeContent, Generation,
-    KeyAlgorithm, Mechanism, ObjectClass, ObjectId,
+    KeyAlgorithm, Mechanism, ObjectClass, ObjectId, ckk,
 };
 use crate::limits;
 use crate::token::{Originated, UsedKey};
@@ -181,8 +181,7 @@ impl Core {
                 let record = &base.content.record;
                 may_use(&Traits::of(record), Need::Derive, mechanism.number, asker)?;
                 let demanded = record.attributes.get(&A::DERIVE_TEMPLATE);
-                const GENERIC: u64 = KeyAlgorithm::GenericSecret { bytes: 1 }.key_type();
-                let default = Some((ObjectClass::SecretKey, GENERIC));
+                let default = Some((ObjectClass::SecretKey, ckk::GENERIC_SECRET));
                 let history = History::Derived {
                     always_sensitive: record.flag(A::ALWAYS_SENSITIVE),
                     never_extractable: record.flag(A::NEVER_EXTRACTABLE),
