@@ -325,7 +325,8 @@ pub fn coming(
         template.entry(A::CLASS).or_insert(V::Number(class.number()));
         template.entry(A::KEY_TYPE).or_insert(V::Number(key_type));
         // A secret that two parties agree on is for its application, unless that says otherwise, as on other tokens.
-        if !template.contains_key(&A::SENSITIVE) && !template.contains_key(&A::EXTRACTABLE) {
+        let kept = template.get(&A::EXTRACTABLE) == Some(&V::Bool(false));
+        if !template.contains_key(&A::SENSITIVE) && !kept {
             template.insert(A::SENSITIVE, V::Bool(false));
             template.insert(A::EXTRACTABLE, V::Bool(true));
         }
