@@ -105,6 +105,9 @@ async fn a_removed_application_is_refused_at_once_and_for_good() {
     let key = told.good(&format!("ec {session} token web-key"));
     let sign = format!("sign {session} {key}");
     told.good(&sign);
+    // Threads have connections of their own, and so has a forked child: every bit of its answer is right.
+    assert_eq!(told.good(&format!("threads 8 3 {key}")), "8");
+    assert_eq!(told.good(&format!("fork {session} {key}")), "63");
     let listed = group.json(2, &["client", "list"]).await;
     assert_eq!(listed["clients"][0]["client"], "web", "{listed}");
 
