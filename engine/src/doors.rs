@@ -2,6 +2,7 @@
 
 use crate::consensus;
 use crate::token;
+use crate::virtual_slot::pin;
 use crate::wire::frame::{self, Ask, Reply};
 use crate::wire::{Request, Response};
 
@@ -35,4 +36,9 @@ pub fn public_key(der: &[u8]) -> bool {
 /// The CKA_ID of an object in a token.
 pub fn tag(id: &[u8]) -> bool {
     token::Tag::parse(id).is_some()
+}
+
+/// A PIN's hash as the group keeps it: whether it would be computed at all.
+pub fn pin_hash(text: &str) -> bool {
+    pin::parse(text).is_some()
 }
