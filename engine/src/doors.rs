@@ -36,3 +36,8 @@ pub fn public_key(der: &[u8]) -> bool {
 pub fn tag(id: &[u8]) -> bool {
     token::Tag::parse(id).is_some()
 }
+
+/// A PIN's hash as the group keeps it: whether it would be computed at all.
+pub fn pin_hash(text: &str) -> bool {
+    pin::parse(text).is_some()
+}

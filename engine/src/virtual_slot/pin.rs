@@ -77,7 +77,7 @@ fn stretch(
 }
 
 /// Memory, passes, salt and hash of a PHC string of [`hash`]'s shape.
-fn parse(text: &str) -> Option<(u32, u32, Vec<u8>, Vec<u8>)> {
+pub(crate) fn parse(text: &str) -> Option<(u32, u32, Vec<u8>, Vec<u8>)> {
     let mut parts = text.strip_prefix("$argon2id$v=19$m=")?.split('$');
     let (memory, rest) = parts.next()?.split_once(",t=")?;
     let passes = rest.strip_suffix(",p=1")?;

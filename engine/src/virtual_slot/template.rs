@@ -186,13 +186,10 @@ fn no_value(template: &Attributes, allowed: &[A]) -> Result<(), Failure> {
 /// # Errors
 /// MECHANISM_INVALID, and what is wrong with the template.
 pub fn generate(mechanism: u64, template: &Attributes) -> Result<KeyPlan, Failure> {
-    const GENERIC: u64 = KeyAlgorithm::GenericSecret { bytes: 1 }.generator();
-    const AES: u64 = KeyAlgorithm::Aes { bits: 128 }.generator();
-    let key_type = match mechanism {
-        AES => ckk::AES,
-        GENERIC => ckk::GENERIC_SECRET,
-        _ => return Err(refuse(ckr::MECHANISM_INVALID, "the group generates AES keys and generic secrets")),
-    };
+    let kinds = [KeyAlgorithm::Aes { bits: 128 }, KeyAlgorithm::GenericSecret { bytes: 1 }];
+    let kind = kinds.into_iter().find(|kind| kind.generator() == mechanism);
+    let none = || refuse(ckr::MECHANISM_INVALID, "the group generates AES keys and generic secrets");
+    let key_type = kind.ok_or_else(none)?.key_type();
     check(ObjectClass::SecretKey, template)?;
     no_value(template, &[A::VALUE_LEN])?;
     let algorithm = value::secret_kind(key_type, number(template, A::VALUE_LEN)?)?;

@@ -1,7 +1,7 @@
 //! What applications and tokens say of keys: DER, templates, tickets, sealed objects, names of objects in a token.
 
 use crate::run::fuzz;
-use crate::samples::{GENERATION, bytes, content, mechanisms, reads, template, ticket};
+use crate::samples::{GENERATION, bytes, content, mechanisms, reads, secret, template, ticket};
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
 use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
@@ -16,7 +16,7 @@ use keyraft_engine::envelope::{EnvelopeKey, EnvelopeKeys, seal_bytes};
 use keyraft_engine::limits::FRAME_MAX_BYTES;
 use keyraft_engine::token::is_public_key;
 use keyraft_engine::virtual_slot::template::{self as plans, Brought, History};
-use keyraft_engine::virtual_slot::{Traits, sealed, ticket as tickets, visible};
+use keyraft_engine::virtual_slot::{Traits, pin, sealed, ticket as tickets, visible};
 use keyraft_engine::wire::{ClientName, Role, Sealed, SessionName, Ticket};
 use zeroize::Zeroizing;
 
@@ -141,6 +141,12 @@ fn tickets_of_logins() {
         assert_eq!(accepted, ticket == good, "another ticket passes");
         reads::<Ticket>(bytes)
     });
+}
+
+#[test]
+fn hashes_of_pins() {
+    let hash = pin::hash(&secret(b"1234"), [7; 16]).expect("hashes");
+    fuzz(vec![hash.0.into_bytes()], |bytes| doors::pin_hash(&String::from_utf8_lossy(bytes)));
 }
 
 #[test]
