@@ -3,6 +3,7 @@
 use crate::consensus;
 use crate::frames::frame::{self, Ask, Reply};
 use crate::token;
+use crate::virtual_slot::pin;
 use crate::wire::{Request, Response};
 
 /// A frame's body, as the side that accepts a connection reads it.
