@@ -2,7 +2,7 @@
 //! listed is refused, whatever certificate it has.
 
 use super::apply::Applied;
-use super::{Effects, Rejection};
+use super::{Effects, Rejection, shared};
 use crate::domain::{ApplicationName, Fingerprint};
 use crate::limits::APPLICATIONS_MAX;
 use imbl::OrdMap;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// The list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Applications(OrdMap<ApplicationName, Fingerprint>);
+pub struct Applications(#[serde(deserialize_with = "shared::map")] OrdMap<ApplicationName, Fingerprint>);
 
 impl Applications {
     /// True if the application is listed with this TLS key.
