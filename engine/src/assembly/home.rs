@@ -139,9 +139,8 @@ pub fn load(folder: &Path) -> Result<Identity, HomeError> {
 pub fn save(folder: &Path, identity: &Identity) -> Result<(), HomeError> {
     let path = folder.join(FILE);
     let aside = folder.join("identity.new");
-    let body = codec::encode(identity)
-        .map(Zeroizing::new)
-        .map_err(|source| HomeError::Damaged { path: path.clone(), source })?;
+    let body =
+        codec::encode_secret(identity).map_err(|source| HomeError::Damaged { path: path.clone(), source })?;
     let write = || -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
         let mut file = fs::File::from(rustix::fs::open(&aside, flags, Mode::RUSR | Mode::WUSR)?);

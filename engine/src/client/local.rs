@@ -24,7 +24,15 @@ impl Local {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let address = SocketAddrUnix::new(path)?;
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(left(until)?))?;
-        connect(&socket, &address)?;
+        loop {
+            match connect(&socket, &address) {
+                Ok(()) | Err(Errno::ISCONN) => break,
+                Err(Errno::INTR) => {
+                    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(left(until)?))?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
         Ok(Self { stream: UnixStream::from(socket), until })
     }
 

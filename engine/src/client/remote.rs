@@ -55,10 +55,12 @@ impl fmt::Debug for Remote {
 impl Remote {
     /// Connects to `host:port` and proves both sides to each other, by `until`.
     pub fn connect(address: &str, credentials: &Credentials, until: Instant) -> io::Result<Self> {
-        let places = address.to_socket_addrs()?;
+        let places: Vec<_> = address.to_socket_addrs()?.collect();
         let mut failed = io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"));
-        for place in places {
-            let opened = left(until).and_then(|left| TcpStream::connect_timeout(&place, left));
+        for (tried, place) in places.iter().enumerate() {
+            // One address that leads nowhere must leave time for the others.
+            let shares = u32::try_from(places.len() - tried).unwrap_or(u32::MAX);
+            let opened = left(until).and_then(|left| TcpStream::connect_timeout(place, left / shares));
             match opened.and_then(|stream| Self::prove(stream, until, credentials)) {
                 Ok(remote) => return Ok(remote),
                 Err(error) => failed = error,

@@ -108,7 +108,7 @@ pub(super) fn seal(
     let digest = binding.digest();
     let proof = member_proof(domain, transcript, &digest).finalize().into_bytes();
     let clear = Clear { proof: proof.into(), generations: generations.collect() };
-    let clear = Zeroizing::new(codec::encode(&clear)?);
+    let clear = codec::encode_secret(&clear)?;
     let envelope = seal_bytes(&delivery_key(domain, transcript), &digest, &clear, nonce)
         .map_err(|_| HandshakeError::TooMuch(secrets.generations.len()))?;
     let sealed = codec::encode(&envelope)?;

@@ -110,7 +110,10 @@ impl Incoming {
     ) -> Result<BallotAnswer, ConsensusError> {
         let ballot: Ballot = decode(body).map_err(|e| bad(from, e))?;
         speaks_for(from, &ballot.vote)?;
-        if !self.recall.may_end_at(from, self.recall.owed(from, &ballot.vote), ballot.last) {
+        // A pre-vote says nothing for good, and may be old.
+        let sure = call == RaftCall::Vote;
+        if sure && !self.recall.may_end_at(from, self.recall.owed_at_ballot(from, &ballot.vote), ballot.last)
+        {
             return Err(ConsensusError::Returned(from));
         }
         let answer = match call {

@@ -57,6 +57,15 @@ impl Recall {
         Owed { log: here.max(shown.committed), vote: shown.vote }
     }
 
+    /// What a member owed when it asked for votes by this vote. It kept the vote before it asked, so all that it
+    /// acknowledged under older votes came before; under this one or later ones it may have come after: a ballot can
+    /// arrive late.
+    pub(super) fn owed_at_ballot(&self, member: MemberId, ballot: &Vote) -> Owed {
+        let shown = self.shown.lock().get(&member).copied().unwrap_or_default();
+        let before = shown.under.is_none_or(|(newest, _)| newest < *ballot);
+        if before { self.owed(member, ballot) } else { Owed::default() }
+    }
+
     /// It has the log of the leader with this vote up to `upto`; the leader had committed `committed`.
     pub(super) fn acknowledged(
         &self,
@@ -69,7 +78,9 @@ impl Recall {
         let mut all = self.shown.lock();
         let shown = all.entry(member).or_default();
         let before = shown.under.filter(|(known, _)| *known == vote).map_or(0, |(_, index)| index);
-        shown.under = Some((vote, before.max(upto.index)));
+        if shown.under.is_none_or(|(newest, _)| newest <= vote) {
+            shown.under = Some((vote, before.max(upto.index)));
+        }
         let safe = committed.map(|committed| committed.index.min(upto.index));
         shown.committed = shown.committed.max(safe);
     }
@@ -167,6 +178,19 @@ mod tests {
         assert!(recall.may_end_at(M, recall.owed(M, &ballot), id(1, 6)), "the rest may have been cut");
         assert!(!recall.is_returned(M));
         assert!(!recall.may_end_at(M, recall.owed(M, &ballot), id(1, 5)));
+        assert!(recall.is_returned(M));
+    }
+
+    #[test]
+    fn a_ballot_that_comes_late_is_no_proof() {
+        let recall = Recall::new();
+        recall.acknowledged(M, Vote::new_committed(3, 1), id(3, 9), id(3, 9));
+        recall.acknowledged(M, Vote::new_committed(2, 3), id(2, 4), id(2, 4));
+        for old in [Vote::new(2, 2), Vote::new(3, 0)] {
+            assert!(recall.may_end_at(M, recall.owed_at_ballot(M, &old), id(1, 5)), "it was sent before");
+        }
+        assert!(!recall.is_returned(M));
+        assert!(!recall.may_end_at(M, recall.owed_at_ballot(M, &Vote::new(4, 2)), id(1, 5)));
         assert!(recall.is_returned(M));
     }
 

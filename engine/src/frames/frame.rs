@@ -63,7 +63,7 @@ pub(crate) type Frame = Zeroizing<Vec<u8>>;
 
 /// Encodes a frame of at most `limit` bytes.
 pub(crate) fn encode<B: Serialize>(id: u64, body: &B, limit: usize) -> Result<Frame, FrameError> {
-    let body = Zeroizing::new(codec::encode(&(id, body))?);
+    let body = codec::encode_secret(&(id, body))?;
     let len = HEADER_BYTES + body.len();
     let too_long = FrameError::TooLong { len, limit };
     let Some(length) = u32::try_from(body.len()).ok().filter(|_| len <= limit) else {

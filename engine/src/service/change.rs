@@ -1,6 +1,5 @@
 //! What all changes share: waiting until the group has settled a request, and deleting.
 
-use super::create::context;
 use super::{Core, consensus_failure, pause};
 use crate::domain::RequestId;
 use crate::limits;
@@ -47,7 +46,7 @@ impl Core {
             let text = format!("a deletion names 1 to {} objects", limits::OBJECTS_PER_REQUEST_MAX);
             return Err(Failure::new(FailureKind::BadRequest, text));
         }
-        let request = context(deletion.request, deletion.watermark, &deletion.objects)?;
+        let request = self.context(deletion.request, deletion.watermark, &deletion.objects)?;
         let remove = Command::Remove { request, objects: deletion.objects };
         pause::point("delete.checked").await;
         let state = match self.repeated(&request)? {

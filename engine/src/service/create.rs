@@ -13,6 +13,7 @@ use crate::limits;
 use crate::state::command::{FIRST_VERSION, RequestContext};
 use crate::state::{Command, NewObject, Outcome, PartialKeys, Refusal, Rejection, RequestState};
 use crate::token::{self, Sending};
+use crate::virtual_slot::ticket;
 use crate::wire::{Answer, CreateKey, Failure, FailureKind, ImportKey};
 use std::collections::BTreeMap;
 
@@ -52,7 +53,7 @@ impl Core {
     pub(super) async fn create(&self, create: CreateKey) -> Result<Answer, Failure> {
         let algorithm = create.template.algorithm;
         record::check(&create.template.attributes, Some(algorithm))?;
-        let context = context(create.request, create.watermark, &create.template)?;
+        let context = self.context(create.request, create.watermark, &create.template)?;
         let attributes = record::key_attributes(algorithm, &create.template.attributes);
         self.rows(self.put(context, Source::Generated { algorithm, attributes }).await?)
     }
@@ -61,7 +62,7 @@ impl Core {
     pub(super) async fn import(&self, import: ImportKey) -> Result<Answer, Failure> {
         record::check(&import.attributes, import.algorithm)?;
         let shape = (import.class, import.algorithm, &import.attributes, &import.value);
-        let context = context(import.request, import.watermark, &shape)?;
+        let context = self.context(import.request, import.watermark, &shape)?;
         let value = &import.value.0;
         if value.is_empty() || value.len() > limits::ATTRIBUTE_MAX_BYTES {
             let text = format!("the value must have 1 to {} bytes", limits::ATTRIBUTE_MAX_BYTES);
@@ -89,6 +90,20 @@ impl Core {
 
     fn rows(&self, ids: Vec<ObjectId>) -> Result<Answer, Failure> {
         Ok(Answer::Created(ids.into_iter().map(|id| self.row(id)).collect::<Result<_, _>>()?))
+    }
+
+    /// A request's context: the same id with other parameters will be noticed.
+    pub(super) fn context(
+        &self,
+        id: crate::domain::RequestId,
+        watermark: u64,
+        parameters: &impl serde::Serialize,
+    ) -> Result<RequestContext, Failure> {
+        let bytes =
+            crate::codec::encode_secret(parameters).map_err(|e| Failure::new(FailureKind::BadRequest, e))?;
+        let parameters = ticket::parameters_tag(&self.keys, &bytes)
+            .map_err(|e| Failure::new(FailureKind::NotInSync, format!("{}: {e}", self.me)))?;
+        Ok(RequestContext { id, watermark, parameters })
     }
 
     /// The road of every new object. A stale SMK generation makes it be originated once more.
@@ -276,22 +291,6 @@ fn fresh(
         made.push(EnvelopeContent { record: public, wrapped: None });
     }
     made
-}
-
-/// A request's context: the same id with other parameters will be noticed.
-pub(super) fn context(
-    id: crate::domain::RequestId,
-    watermark: u64,
-    parameters: &impl serde::Serialize,
-) -> Result<RequestContext, Failure> {
-    use sha2::{Digest, Sha256};
-    let bytes = zeroize::Zeroizing::new(
-        crate::codec::encode(parameters).map_err(|e| Failure::new(FailureKind::BadRequest, e))?,
-    );
-    let digest = Sha256::digest(&*bytes);
-    let mut parameters = [0; 16];
-    parameters.copy_from_slice(&digest[..16]);
-    Ok(RequestContext { id, watermark, parameters })
 }
 
 /// The kind that tokens must carry.

@@ -104,9 +104,8 @@ impl Core {
     ) -> Result<Answer, Failure> {
         let deadline = self.clock.now() + limits::OVERALL;
         let last_try = self.clock.now() + patience;
-        let bytes = zeroize::Zeroizing::new(
-            crate::codec::encode(&request).map_err(|e| Failure::new(FailureKind::BadRequest, e))?,
-        );
+        let bytes =
+            crate::codec::encode_secret(&request).map_err(|e| Failure::new(FailureKind::BadRequest, e))?;
         drop(request);
         loop {
             let request: ClientRequest = crate::codec::decode(&bytes, limits::FRAME_MAX_BYTES)

@@ -109,12 +109,15 @@ impl Service {
             }
             (Caller::Application(name), Request::Client(request)) => {
                 match asked_by_application(&name, request) {
-                    Ok(request) => self.0.client(request).await.map(Response::Client),
+                    Ok(request) => {
+                        self.0.client(request).await.map(|answer| Response::Client(for_all(answer)))
+                    }
                     Err(failure) => Err(failure),
                 }
             }
             (Caller::Local { uid, .. }, Request::Client(request)) => match asked_by(uid, request) {
-                Ok(request) => self.0.client(request).await.map(Response::Client),
+                Ok(request) if is_operator(uid) => self.0.client(request).await.map(Response::Client),
+                Ok(request) => self.0.client(request).await.map(|answer| Response::Client(for_all(answer))),
                 Err(failure) => Err(failure),
             },
             (_, Request::Join(request)) => self.0.join(connection, request).await.map(Response::Join),
@@ -129,17 +132,31 @@ fn slot_name(uid: u32) -> ClientName {
     ClientName(format!("uid:{uid}"))
 }
 
+fn is_operator(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
+/// An answer for those who are no operators: what the offline recovery key opens is none of their business.
+fn for_all(answer: Answer) -> Answer {
+    match answer {
+        Answer::Status(mut status) => {
+            status.recovery.clear();
+            Answer::Status(status)
+        }
+        other => other,
+    }
+}
+
 /// A local process's request under its own name. Who is neither root nor the member's own user may use the virtual
 /// slot and ask how the group is; the rest is for operators.
 fn asked_by(uid: u32, request: ClientRequest) -> Result<ClientRequest, Failure> {
-    let operator = uid == 0 || uid == rustix::process::geteuid().as_raw();
     match request {
         ClientRequest::Slot(mut call) => {
             call.who = slot_name(uid);
             Ok(ClientRequest::Slot(call))
         }
         ClientRequest::Status => Ok(ClientRequest::Status),
-        request if operator => Ok(request),
+        request if is_operator(uid) => Ok(request),
         _ => {
             let text = format!(
                 "user {uid} may use the virtual slot and ask for the status alone: run this as root or as the \

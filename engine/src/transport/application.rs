@@ -34,7 +34,7 @@ pub(super) async fn serve(
         Ok((stream.try_clone()?, stream))
     };
     let (door, stream) = match blocking() {
-        Ok(both) => both,
+        Ok((door, stream)) => (Door(door), stream),
         Err(error) => return debug!(%error, "an application's connection failed"),
     };
     let (tell, mut ended) = oneshot::channel();
@@ -57,10 +57,20 @@ pub(super) async fn serve(
     };
     if stops {
         // The thread's read ends; a call under way is answered into nothing.
-        let _ = door.shutdown(std::net::Shutdown::Both);
+        drop(door);
         let _ = tokio::time::timeout(limits::CLOSE_GRACE, ended).await;
     }
     handler.closed(connection);
+}
+
+/// Shut when it is dropped, also when the task is: the thread's read ends then.
+struct Door(std::os::unix::net::UnixStream);
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // It fails where the application has gone already.
+        let _ = self.0.shutdown(std::net::Shutdown::Both);
+    }
 }
 
 fn converse(

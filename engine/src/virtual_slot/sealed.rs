@@ -8,7 +8,6 @@ use crate::limits;
 use crate::wire::{Sealed, SessionName};
 use std::collections::HashMap;
 use std::sync::Arc;
-use zeroize::Zeroizing;
 
 /// First bytes of a session object's associated data; group and name follow.
 const LABEL: &[u8] = b"keyraft session object";
@@ -25,7 +24,7 @@ pub fn seal(
     content: &EnvelopeContent,
     nonce: [u8; 12],
 ) -> Result<Sealed, EnvelopeError> {
-    let clear = Zeroizing::new(codec::encode(content)?);
+    let clear = codec::encode_secret(content)?;
     let envelope = envelope::seal_bytes(key, &context(group, name), &clear, nonce)?;
     Ok(Sealed { generation, envelope })
 }

@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 
 const TICKET_INFO: &[u8] = b"keyraft ticket";
 const ATTEMPT_INFO: &[u8] = b"keyraft pin attempt";
+const PARAMETERS_INFO: &[u8] = b"keyraft request parameters";
 
 /// Why a ticket is not good. The application must log in again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -104,6 +105,18 @@ pub fn attempt_tag(
     mac.update(&pin.0);
     let whole: [u8; 32] = mac.finalize().into_bytes().into();
     let mut tag = AttemptTag::default();
+    tag.copy_from_slice(&whole[..16]);
+    Ok(tag)
+}
+
+/// Tells a request's parameters from others under the same id, and tells nobody else anything of them: they may hold a
+/// short secret, and lie in the log. The oldest key is the one that a repeat will find too.
+pub fn parameters_tag(keys: &EnvelopeKeys, parameters: &[u8]) -> Result<[u8; 16], TicketError> {
+    let (_, key) = keys.iter().next().ok_or(TicketError::NoKey)?;
+    let mut mac = keyed(key, PARAMETERS_INFO);
+    mac.update(parameters);
+    let whole: [u8; 32] = mac.finalize().into_bytes().into();
+    let mut tag = [0; 16];
     tag.copy_from_slice(&whole[..16]);
     Ok(tag)
 }

@@ -8,7 +8,7 @@ use crate::output::{self, View};
 use crate::text::to_pem;
 use keyraft_engine::domain::{ApplicationName, LogIndex};
 use keyraft_engine::transport::pki;
-use keyraft_engine::wire::{Answer, ClientRequest};
+use keyraft_engine::wire::{Answer, ClientRequest, Remedy};
 use serde_json::json;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -71,10 +71,18 @@ async fn certify(
     let make = || ClientRequest::AddClient { name: name.clone(), signing_request: request.clone() };
     match repeat(ask, limit, make).await {
         Ok(Answer::Certified { certificate, authority }) => Ok((certificate, authority)),
-        failed => {
-            // Of no use without a certificate.
+        Ok(other) => Err(unexpected(&other)),
+        Err(failure) if failure.remedy() == Remedy::GiveUp => {
+            // Nothing was done, and the key is of no use without a certificate.
             let _ = fs::remove_file(out.join(KEY));
-            Err(failed.map_or_else(Problem::from, |other| unexpected(&other)))
+            Err(failure.into())
+        }
+        Err(failure) => {
+            let mut problem = Problem::from(failure);
+            problem.remedy = format!(
+                "it may have happened: see 'keyraft client list'; 'keyraft client remove {name}', then add it again"
+            );
+            Err(problem)
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Changes of objects, and their end.
 
 use super::super::change::{rejection_failure, unexpected};
-use super::super::create::context;
 use super::super::{Core, consensus_failure};
 use super::{Answered, Halt};
 use crate::domain::{
@@ -47,8 +46,8 @@ impl Core {
         attributes: &Attributes,
         asker: Asker,
     ) -> Answered {
-        let request = context(change.request, change.watermark, &(object, attributes))?;
-        let mut state = self.agreed.read(|state| state.request(request.id));
+        let request = self.context(change.request, change.watermark, &(object, attributes))?;
+        let mut state = self.repeated(&request)?;
         for _ in 0..limits::SUPERSEDED_TRIES {
             if state.is_some() {
                 break;

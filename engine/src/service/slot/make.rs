@@ -1,6 +1,6 @@
 //! New objects, by all of PKCS#11's ways: agreed ones by the log, session objects sealed for the module to keep.
 
-use super::super::create::{Source, context};
+use super::super::create::Source;
 use super::super::{Core, token_failure};
 use super::{Halt, Named};
 use crate::domain::{
@@ -77,11 +77,10 @@ impl Core {
             let birth = self.birth(by, asker).await?;
             return Ok(SlotAnswer::Made(self.make_session(&birth).await?));
         }
-        let known = self.agreed.read(|state| state.request(change.request));
-        let ids = match known {
+        let context = self.context(change.request, change.watermark, &unsealed(by))?;
+        let ids = match self.repeated(&context)? {
             Some(state) => self.created(self.wait_settled(change.request, state).await?)?,
             None => {
-                let context = context(change.request, change.watermark, &unsealed(by))?;
                 let birth = self.birth(by, asker).await?;
                 self.put(context, Source::Slot(&birth)).await?
             }
