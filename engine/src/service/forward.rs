@@ -106,16 +106,23 @@ impl Core {
         let last_try = self.clock.now() + patience;
         let bytes =
             crate::codec::encode_secret(&request).map_err(|e| Failure::new(FailureKind::BadRequest, e))?;
+        let removes = matches!(request, ClientRequest::RemoveClient(_) | ClientRequest::RemoveMember(_));
         drop(request);
+        let mut uncertain = false;
         loop {
             let request: ClientRequest = crate::codec::decode(&bytes, limits::FRAME_MAX_BYTES)
                 .map_err(|e| Failure::new(FailureKind::BadRequest, e))?;
             let left = deadline.saturating_duration_since(self.clock.now());
             let failure = match self.primary_once(request, left).await {
                 Ok(answer) => return Ok(answer),
+                // What an attempt without an answer removed is gone by now.
+                Err(failure) if removes && uncertain && failure.kind == FailureKind::NotFound => {
+                    return Ok(Answer::Done);
+                }
                 Err(failure) if failure.remedy() == Remedy::GiveUp => return Err(failure),
                 Err(failure) => failure,
             };
+            uncertain |= failure.kind == FailureKind::Deadline;
             if last_try.saturating_duration_since(self.clock.now()) <= limits::RETRY_PAUSE {
                 return Err(failure);
             }

@@ -62,7 +62,13 @@ impl Core {
         label: Option<String>,
         after: Option<ObjectId>,
     ) -> Result<Answer, Failure> {
-        let confirmed = self.patient_barrier().await;
+        let confirmed = match tokio::time::timeout(limits::FIND_PATIENCE, self.patient_barrier()).await {
+            Ok(confirmed) => confirmed,
+            Err(_) if label.is_some() && self.consensus.leadership().borrow().leader.is_none() => {
+                Err(Failure::new(FailureKind::NoQuorum, "the group has no primary now"))
+            }
+            Err(_) => self.patient_barrier().await,
+        };
         let found = self.catalogue.find(label.as_deref(), after, limits::ROWS_MAX + 1);
         match confirmed {
             Ok(_) => {}
