@@ -95,6 +95,11 @@ pub(crate) fn key_type(mechanism: CK_MECHANISM_TYPE) -> Option<u64> {
     }
 }
 
+/// True for CKM_ECDSA, with or without a hash.
+pub(crate) fn is_ecdsa(mechanism: CK_MECHANISM_TYPE) -> bool {
+    key_type(mechanism) == Some(CKK_EC)
+}
+
 /// The slot's mechanisms: what the members share, the hashes of the module, and ECDSA with a hash where the members
 /// know ECDSA alone. By number.
 pub(crate) fn offered(shared: &[MechanismInfo]) -> Vec<MechanismInfo> {

@@ -4,6 +4,7 @@
 use crate::blocks::{Cut, Stream, Way};
 use crate::hash::{Hasher, Parts, parts};
 use crate::link::Pace;
+use crate::mechanism;
 use crate::object::Object;
 use crate::rv::{Result, Rv};
 use crate::slot::Slot;
@@ -13,7 +14,8 @@ use cryptoki_sys::{
     CKR_KEY_TYPE_INCONSISTENT, CKR_MECHANISM_INVALID, CKR_OPERATION_NOT_INITIALIZED, CKR_USER_NOT_LOGGED_IN,
 };
 use keyraft_engine::domain::{
-    AttributeRecord, AttributeType as A, AttributeValue, Mechanism, ObjectClass, Parameters,
+    AttributeRecord, AttributeType as A, AttributeValue, Curve, KeyAlgorithm, Mechanism, ObjectClass,
+    Parameters,
 };
 use keyraft_engine::limits;
 use keyraft_engine::wire::{SecretBytes, SlotAnswer, SlotRequest, UseKind};
@@ -272,6 +274,16 @@ impl KeyedOperation {
         self.run(slot, &mechanism, &input, signature)
     }
 
+    /// An ECDSA signature in its full width. PKCS#11 lets a caller shorten both numbers alike (v3.1 section 6.3.1), and Java
+    /// does where both begin with zeros; tokens refuse that.
+    fn full_width(&self, mechanism: &Mechanism, signature: &[u8]) -> Vec<u8> {
+        let bytes = match self.record.algorithm {
+            Some(KeyAlgorithm::Ec(curve)) if mechanism::is_ecdsa(mechanism.number) => coordinate_bytes(curve),
+            _ => return signature.to_vec(),
+        };
+        widened(signature, bytes)
+    }
+
     /// One call to a member.
     fn run(
         &self,
@@ -283,7 +295,7 @@ impl KeyedOperation {
         let kind = match self.kind {
             Kind::Sign => UseKind::Sign,
             Kind::SignRecover => UseKind::SignRecover,
-            Kind::Verify => UseKind::Verify(signature.unwrap_or_default().to_vec()),
+            Kind::Verify => UseKind::Verify(self.full_width(mechanism, signature.unwrap_or_default())),
             Kind::VerifyRecover => UseKind::VerifyRecover,
             Kind::Encrypt => UseKind::Encrypt,
             Kind::Decrypt => UseKind::Decrypt,
@@ -446,4 +458,38 @@ fn judge(kind: Kind, record: &AttributeRecord, mechanism: &Mechanism) -> Result<
         return Err(Rv(CKR_KEY_FUNCTION_NOT_PERMITTED));
     }
     Ok(())
+}
+
+fn coordinate_bytes(curve: Curve) -> usize {
+    match curve {
+        Curve::P256 => 32,
+        Curve::P384 => 48,
+        Curve::P521 => 66,
+    }
+}
+
+/// Two numbers of equal length, each in so many bytes; as they are if they are longer or of odd length.
+fn widened(signature: &[u8], bytes: usize) -> Vec<u8> {
+    let half = signature.len() / 2;
+    if half >= bytes || half == 0 || !signature.len().is_multiple_of(2) {
+        return signature.to_vec();
+    }
+    let mut wide = vec![0; 2 * bytes];
+    wide[bytes - half..bytes].copy_from_slice(&signature[..half]);
+    wide[2 * bytes - half..].copy_from_slice(&signature[half..]);
+    wide
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shortened_signatures_get_their_zeros_back() {
+        assert_eq!(widened(&[1, 2, 3, 4], 3), [0, 1, 2, 0, 3, 4]);
+        for kept in [&[1, 2, 3, 4][..], &[1, 2, 3], &[]] {
+            assert_eq!(widened(kept, 2), kept);
+        }
+        assert_eq!(widened(&[1, 2, 3, 4, 5, 6], 2), [1, 2, 3, 4, 5, 6]);
+    }
 }
