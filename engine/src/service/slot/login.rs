@@ -211,12 +211,8 @@ impl Core {
             return Err(Failure::new(FailureKind::Internal, "this call is no login"));
         };
         let failure = match self.at_primary_within(request, limits::LOGIN_QUORUM_WAIT).await {
-            // A primary that is merely slow or busy counts the try itself, sooner or later.
-            Err(failure)
-                if matches!(failure.kind, FailureKind::NoQuorum | FailureKind::NotPrimary { .. }) =>
-            {
-                failure
-            }
+            // Another primary that is merely slow or busy counts the try itself, sooner or later.
+            Err(failure) if self.is_without_quorum(&failure) => failure,
             done => {
                 if done.is_ok() {
                     self.logins.clear(&(call.who.clone(), *role));
@@ -232,6 +228,16 @@ impl Core {
         let ticket = self.ticket(attempt.client, &call.who, *role, version)?;
         let index = self.agreed.read(|state| state.applied());
         Ok(Answer::Slot(Box::new(SlotReply { index, answer: SlotAnswer::Ticket(ticket) })))
+    }
+
+    /// True if a failure means that no quorum answers: nobody leads, or this member does and waits in vain.
+    fn is_without_quorum(&self, failure: &Failure) -> bool {
+        let leader = self.consensus.leadership().borrow().leader;
+        match failure.kind {
+            FailureKind::NoQuorum | FailureKind::NotPrimary { .. } => true,
+            FailureKind::Deadline => leader.is_none_or(|leader| leader == self.me),
+            _ => false,
+        }
     }
 
     /// Looks at a PIN without a quorum. The agreed count goes on counting; what this member adds to it is bounded.
