@@ -118,6 +118,28 @@ unsafe fn deliver(output: Output, out: Bytes, length: Length) -> Result<()> {
     result
 }
 
+/// Hands a list over by the same rules: its count for NULL, CKR_BUFFER_TOO_SMALL for too little room.
+///
+/// # Safety
+/// `list` is NULL or has room for as many items as `count` says; `count` is NULL or readable and writable.
+unsafe fn deliver_list<T: Copy>(items: &[T], list: *mut T, count: Length) -> Result<()> {
+    // SAFETY: by this function's contract.
+    let room = unsafe { room(list.cast(), count)? };
+    // SAFETY: as above.
+    unsafe { put(count, items.len() as CK_ULONG)? };
+    match room {
+        Room::Query => Ok(()),
+        Room::Bytes(space) if space < items.len() => Err(Rv(CKR_BUFFER_TOO_SMALL)),
+        Room::Bytes(_) => {
+            for (index, item) in items.iter().enumerate() {
+                // SAFETY: within the room that was told.
+                unsafe { put(list.add(index), *item)? };
+            }
+            Ok(())
+        }
+    }
+}
+
 /// Text padded with blanks, cut between characters.
 fn padded<const N: usize>(text: &str) -> [CK_UTF8CHAR; N] {
     let mut end = text.len().min(N);
@@ -487,21 +509,8 @@ pub unsafe extern "C" fn C_GetFunctionList(list: *mut *mut CK_FUNCTION_LIST) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn C_GetInterfaceList(list: *mut CK_INTERFACE, count: Length) -> CK_RV {
     guard(|| {
-        // SAFETY: by this function's contract.
-        let room = unsafe { room(list.cast(), count)? };
-        // SAFETY: as above.
-        unsafe { put(count, INTERFACES.0.len() as CK_ULONG)? };
-        match room {
-            Room::Query => Ok(()),
-            Room::Bytes(space) if space < INTERFACES.0.len() => Err(Rv(CKR_BUFFER_TOO_SMALL)),
-            Room::Bytes(_) => {
-                for (index, interface) in INTERFACES.0.iter().enumerate() {
-                    // SAFETY: within the room that was told.
-                    unsafe { put(list.add(index), *interface)? };
-                }
-                Ok(())
-            }
-        }
+        // SAFETY: by PKCS#11 a list with its room, or NULL.
+        unsafe { deliver_list(&INTERFACES.0, list, count) }
     })
 }
 
@@ -540,20 +549,7 @@ unsafe extern "C" fn C_GetSlotList(_present: CK_BBOOL, list: *mut CK_SLOT_ID, co
     within(|module| {
         let slots = module.slots();
         // SAFETY: by PKCS#11 a list with its room, or NULL.
-        let room = unsafe { room(list.cast(), count)? };
-        // SAFETY: as above.
-        unsafe { put(count, slots.len() as CK_ULONG)? };
-        match room {
-            Room::Query => Ok(()),
-            Room::Bytes(space) if space < slots.len() => Err(Rv(CKR_BUFFER_TOO_SMALL)),
-            Room::Bytes(_) => {
-                for (index, slot) in slots.into_iter().enumerate() {
-                    // SAFETY: within the room that was told.
-                    unsafe { put(list.add(index), slot)? };
-                }
-                Ok(())
-            }
-        }
+        unsafe { deliver_list(&slots, list, count) }
     })
 }
 
@@ -636,21 +632,9 @@ unsafe extern "C" fn C_GetMechanismList(
 ) -> CK_RV {
     within(|module| {
         let known = module.slot(slot)?.known()?;
+        let numbers: Vec<_> = known.mechanisms.iter().map(|info| info.number).collect();
         // SAFETY: by PKCS#11 a list with its room, or NULL.
-        let room = unsafe { room(list.cast(), count)? };
-        // SAFETY: as above.
-        unsafe { put(count, known.mechanisms.len() as CK_ULONG)? };
-        match room {
-            Room::Query => Ok(()),
-            Room::Bytes(space) if space < known.mechanisms.len() => Err(Rv(CKR_BUFFER_TOO_SMALL)),
-            Room::Bytes(_) => {
-                for (index, info) in known.mechanisms.iter().enumerate() {
-                    // SAFETY: within the room that was told.
-                    unsafe { put(list.add(index), info.number)? };
-                }
-                Ok(())
-            }
-        }
+        unsafe { deliver_list(&numbers, list, count) }
     })
 }
 

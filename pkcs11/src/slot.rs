@@ -115,19 +115,14 @@ impl Slot {
         Err(Lost::Failed(refused).into())
     }
 
-    /// Asks about keys. Session keys go by name first, and whole if the member does not know them.
+    /// Asks about keys.
     pub fn ask_about(
         &self,
         pace: Pace,
         keys: &[&Object],
         ask: impl Fn(Vec<KeyRef>) -> SlotRequest,
     ) -> Result<SlotAnswer> {
-        let named = |whole| keys.iter().map(|key| key.key_ref(whole)).collect::<Option<Vec<_>>>();
-        let missing = Rv(CKR_KEY_HANDLE_INVALID);
-        match self.ask(ask(named(false).ok_or(missing)?), pace)? {
-            SlotAnswer::SendSealed(_) => self.ask(ask(named(true).ok_or(missing)?), pace),
-            answer => Ok(answer),
-        }
+        naming(keys, |names| self.ask(ask(names), pace))
     }
 
     /// Asks for a change, once whatever happens on the way.
@@ -161,16 +156,7 @@ impl Slot {
         keys: &[&Object],
         ask: impl Fn(Change, Vec<KeyRef>) -> SlotRequest,
     ) -> Result<SlotAnswer> {
-        let named = |whole| keys.iter().map(|key| key.key_ref(whole)).collect::<Option<Vec<_>>>();
-        let missing = Rv(CKR_KEY_HANDLE_INVALID);
-        let names = named(false).ok_or(missing)?;
-        match self.change(|change| ask(change, names.clone()))? {
-            SlotAnswer::SendSealed(_) => {
-                let names = named(true).ok_or(missing)?;
-                self.change(|change| ask(change, names.clone()))
-            }
-            answer => Ok(answer),
-        }
+        naming(keys, |names| self.change(|change| ask(change, names.clone())))
     }
 
     /// What is known of the group; asked once.
@@ -327,5 +313,15 @@ impl Slot {
             Object::Agreed(id) => self.read(*id),
             Object::Session(object) => Ok(object.body().record),
         }
+    }
+}
+
+/// Makes a call that names keys. Session keys go by name first, and whole if the member does not know them.
+fn naming(keys: &[&Object], call: impl Fn(Vec<KeyRef>) -> Result<SlotAnswer>) -> Result<SlotAnswer> {
+    let named = |whole| keys.iter().map(|key| key.key_ref(whole)).collect::<Option<Vec<_>>>();
+    let missing = Rv(CKR_KEY_HANDLE_INVALID);
+    match call(named(false).ok_or(missing)?)? {
+        SlotAnswer::SendSealed(_) => call(named(true).ok_or(missing)?),
+        answer => Ok(answer),
     }
 }

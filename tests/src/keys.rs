@@ -1,6 +1,5 @@
 //! Creating, using and deleting keys through a member's socket.
 
-use crate::outside;
 use crate::{STEP_LIMIT, eventually};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -11,6 +10,7 @@ use keyraft_engine::wire::{
 };
 use keyraft_node::caller::{Ask, Caller, repeat};
 use keyraft_node::command::Keyring;
+use keyraft_node::demo::outside;
 use keyraft_node::engine::Socket;
 use keyraft_node::mechanism::{Named, Purpose};
 use std::path::PathBuf;

@@ -4,7 +4,6 @@
 pub mod clients;
 pub mod group;
 pub mod keys;
-pub mod outside;
 pub mod search;
 pub mod token;
 pub mod wire;

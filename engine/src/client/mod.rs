@@ -4,6 +4,7 @@
 
 mod local;
 mod remote;
+pub(crate) mod tcp;
 pub(crate) mod tls;
 
 pub use remote::Credentials;

@@ -1,11 +1,10 @@
 //! TLS over a blocking TCP stream, for an application that proves itself by a certificate. Every wait ends by a moment
 //! that the caller sets, and a peer that has gone is an error, not a SIGPIPE: the process is not ours.
 
-use super::{left, tls};
+use super::{left, tcp, tls};
 use crate::clock::Clock;
 use crate::frames::blocking::Pipe;
-use crate::limits;
-use rustix::net::{SendFlags, send, sockopt};
+use rustix::net::{SendFlags, send};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
@@ -70,7 +69,7 @@ impl Remote {
     }
 
     fn prove(stream: TcpStream, until: Instant, credentials: &Credentials) -> io::Result<Self> {
-        prepare(&stream)?;
+        tcp::prepare(&stream)?;
         let mut stream = Bounded { stream, until };
         let mut session =
             ClientConnection::new(credentials.0.clone(), tls::server_name()).map_err(io::Error::other)?;
@@ -97,17 +96,6 @@ impl Pipe for Remote {
     fn receive(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.0.read(bytes)
     }
-}
-
-/// Small frames go at once; the kernel ends a connection whose peer acknowledges nothing, also one that is idle.
-fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let millis = u32::try_from(limits::UNACKNOWLEDGED_MAX.as_millis()).unwrap_or(u32::MAX);
-    sockopt::set_tcp_user_timeout(stream, millis)?;
-    sockopt::set_tcp_keepidle(stream, limits::SILENCE_MAX)?;
-    sockopt::set_tcp_keepintvl(stream, limits::UNACKNOWLEDGED_MAX)?;
-    sockopt::set_socket_keepalive(stream, true)?;
-    Ok(())
 }
 
 /// A TCP stream whose waits end by a moment.

@@ -2,7 +2,8 @@
 
 use super::connection::{self, Connection, Watch};
 use super::pki::Named;
-use super::{LinkError, hello, stream, tls};
+use super::{LinkError, hello, tls};
+use crate::client::tcp;
 use crate::domain::Fingerprint;
 use crate::limits;
 use crate::wire::{Failure, FailureKind, Hello, JoinAnswer, JoinRequest, Request, Response};
@@ -49,7 +50,7 @@ impl JoinClient {
     async fn open(address: &str, authority: Fingerprint) -> Result<Self, LinkError> {
         let config = tls::pinned(authority).map_err(|e| LinkError::Refused(e.to_string()))?;
         let stream = TcpStream::connect(address).await.map_err(|e| LinkError::Unreachable(e.to_string()))?;
-        stream::prepare(&stream).map_err(|e| LinkError::Unreachable(e.to_string()))?;
+        tcp::prepare(&stream).map_err(|e| LinkError::Unreachable(e.to_string()))?;
         let stream = TlsConnector::from(config)
             .connect(tls::server_name(), stream)
             .await

@@ -3,7 +3,8 @@
 
 use super::connection::{self, Connection, Watch};
 use super::pki::PkiError;
-use super::{Directory, Identity, LinkError, hello, random, stream, tls};
+use super::{Directory, Identity, LinkError, hello, random, tls};
+use crate::client::tcp;
 use crate::domain::{Fingerprint, GroupId, MemberId};
 use crate::limits;
 use crate::wire::{Hello, Lane, Request, Response};
@@ -230,7 +231,7 @@ impl Inner {
             }
             LinkError::Unreachable(e.to_string())
         })?;
-        stream::prepare(&stream).map_err(|e| LinkError::Unreachable(e.to_string()))?;
+        tcp::prepare(&stream).map_err(|e| LinkError::Unreachable(e.to_string()))?;
         let stream = TlsConnector::from(config)
             .connect(tls::server_name(), stream)
             .await

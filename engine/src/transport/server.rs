@@ -3,6 +3,7 @@
 use super::pki::Bearer;
 use super::stream::{self, Ear};
 use super::{Caller, ConnectionId, Handler, Identity, application, hello, tls};
+use crate::client::tcp;
 use crate::frames::frame::{self, Ask, Frame, FrameError, NO_REQUEST, Reply};
 use crate::limits;
 use crate::wire::{ClientRequest, Failure, FailureKind, Hello, Lane, Request, Response};
@@ -187,7 +188,7 @@ impl Server {
         gate: OwnedSemaphorePermit,
     ) -> Option<(impl AsyncRead + Unpin + use<>, impl AsyncWrite + Unpin + use<>, Ear, Peer)> {
         let log = |error: &dyn std::fmt::Display| debug!(%error, "a connection failed before its hello");
-        stream::prepare(&stream).map_err(|e| log(&e)).ok()?;
+        tcp::prepare(&stream).map_err(|e| log(&e)).ok()?;
         let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|e| log(&e)).ok()?;
         let bearer = tls::caller(stream.get_ref().1.peer_certificates()).map_err(|e| log(&e)).ok()?;
         let (reader, mut writer) = tokio::io::split(stream);

@@ -3,7 +3,6 @@
 use crate::frames::frame::{self, Frame, FrameError, HEADER_BYTES};
 use crate::limits;
 use parking_lot::Mutex;
-use rustix::net::sockopt;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::pin::Pin;
@@ -11,7 +10,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use zeroize::Zeroizing;
@@ -108,17 +106,6 @@ async fn in_time(written: impl Future<Output = io::Result<()>>) -> io::Result<()
     timeout(limits::WRITE_MAX, written)
         .await
         .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")))
-}
-
-/// Sends small frames at once, and lets the kernel end a connection whose peer acknowledges nothing, also an idle one.
-pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let millis = u32::try_from(limits::UNACKNOWLEDGED_MAX.as_millis()).unwrap_or(u32::MAX);
-    sockopt::set_tcp_user_timeout(stream, millis)?;
-    sockopt::set_tcp_keepidle(stream, limits::SILENCE_MAX)?;
-    sockopt::set_tcp_keepintvl(stream, limits::UNACKNOWLEDGED_MAX)?;
-    sockopt::set_socket_keepalive(stream, true)?;
-    Ok(())
 }
 
 #[cfg(test)]

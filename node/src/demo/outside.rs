@@ -3,8 +3,8 @@
 use crate::mechanism::Named;
 use crate::text;
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RSA_PSS_2048_8192_SHA256, UnparsedPublicKey,
-    VerificationAlgorithm,
+    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED, ED25519,
+    RSA_PSS_2048_8192_SHA256, UnparsedPublicKey, VerificationAlgorithm,
 };
 use keyraft_engine::domain::{AttributeType, AttributeValue};
 use keyraft_engine::wire::ObjectRow;
@@ -30,6 +30,7 @@ pub fn verifies(row: &ObjectRow, named: Named, data: &[u8], signature: &[u8]) ->
     let algorithm: &dyn VerificationAlgorithm = match named {
         Named::EcdsaSha256 => &ECDSA_P256_SHA256_FIXED,
         Named::EcdsaSha384 => &ECDSA_P384_SHA384_FIXED,
+        Named::EcdsaSha512 => &ECDSA_P521_SHA512_FIXED,
         Named::Eddsa => &ED25519,
         Named::RsaPssSha256 => &RSA_PSS_2048_8192_SHA256,
         _ => return false,
