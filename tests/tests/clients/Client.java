@@ -33,6 +33,9 @@ public class Client {
         if (arguments[2].equals("steps")) {
             steps();
         } else {
+            // Who starts it may delete keys from now on: the key store reads every one of them while it loads.
+            System.out.println("loaded");
+            System.out.flush();
             rounds(Integer.parseInt(arguments[2]));
         }
     }

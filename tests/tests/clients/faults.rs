@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -90,8 +90,9 @@ async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
 /// How long the programs work, seconds.
 const ROUNDS_FOR: u32 = 45;
 
-/// A program that works for a while by itself and says at its end how many rounds it made.
-fn rounds(what: &'static str, target: Target) -> Result<(), String> {
+/// A program that works for a while by itself and says at its end how many rounds it made. `loaded` is told once it has
+/// said so (Java alone does).
+fn rounds(what: &'static str, target: Target, loaded: Sender<()>) -> Result<(), String> {
     let b = Battery::begin(&target);
     let command = match what {
         "cryptoki" => rust::program(&b, &ROUNDS_FOR.to_string()),
@@ -106,7 +107,11 @@ fn rounds(what: &'static str, target: Target) -> Result<(), String> {
     let (out, err) = (b.path("out"), b.path("err"));
     let mut child = start(command, Path::new(&out), Path::new(&err));
     let end = Clock.now() + 3 * ANSWER_LIMIT;
+    let mut loaded = Some(loaded);
     let status = loop {
+        if std::fs::read(&out).is_ok_and(|text| text.starts_with(b"loaded")) {
+            loaded.take();
+        }
         match child.try_wait().map_err(|error| error.to_string())? {
             Some(status) => break status,
             None if Clock.now() < end => std::thread::sleep(Duration::from_millis(20)),
@@ -198,10 +203,16 @@ async fn killed_under(kind: TokenKind) {
     let prepared = target.clone();
     beside(move || java::prepare(&Battery::begin(&prepared))).await.expect("a key for Java");
     let stop = Arc::new(AtomicBool::new(false));
-    let long = ["cryptoki", "python-pkcs11", "Java"].map(|what| {
+    let run = |what| {
+        let (loaded, is_loaded) = channel();
         let target = target.clone();
-        tokio::task::spawn_blocking(move || rounds(what, target))
-    });
+        (tokio::task::spawn_blocking(move || rounds(what, target, loaded)), is_loaded)
+    };
+    // SunPKCS11 lists all objects and then reads each: on any token it fails if one is deleted in between. So it comes
+    // first, and the programs that delete once it is done. The channel's end is the word.
+    let (java, is_loaded) = run("Java");
+    beside(move || is_loaded.recv()).await.expect_err("nothing is sent");
+    let long = [java, run("cryptoki").0, run("python-pkcs11").0];
     let (own, told) = (target.clone(), stop.clone());
     let short = tokio::task::spawn_blocking(move || short_programs(&own, &told));
     let begun = Clock.now();
