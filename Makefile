@@ -50,7 +50,7 @@ soak: deps-test
 	cargo build --bin keyraft
 	KEYRAFT_FUZZ_SECONDS=600 cargo test --package keyraft-tests --test fuzz -- --nocapture
 	KEYRAFT_CRASH_ROUNDS=500 cargo test --package keyraft-storage --test crash -- --nocapture
-	KEYRAFT_CRASH_RUNS=500 cargo test --package keyraft-tests --test group -- --nocapture
+	KEYRAFT_CRASH_RUNS=500 KEYRAFT_FAULT_SECONDS=30 KEYRAFT_FAULT_ROUNDS=2 cargo test --package keyraft-tests --test group -- --nocapture
 
 bench: deps-bench
 	cargo build --release --bin keyraft

@@ -27,6 +27,8 @@ for group in "${@:-build}"; do
             need softhsm2 softhsm2-util
             need opensc pkcs11-tool
             need e2fsprogs mkfs.ext4
+            need iproute2 ip
+            need nftables nft
             # Programs that load a PKCS#11 module, as the tests drive them.
             need gnutls-bin p11tool
             need openssl openssl

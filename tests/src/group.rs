@@ -1,5 +1,6 @@
 //! A group of real processes.
 
+use crate::netns::Namespace;
 use crate::{STEP_LIMIT, eventually};
 use keyraft_engine::clock::Clock;
 use keyraft_engine::domain::MemberId;
@@ -42,6 +43,8 @@ pub struct Member {
     pub socket: Socket,
     /// Its id, once it has joined.
     pub id: MemberId,
+    /// Where it listens for other members.
+    pub port: u16,
     child: Option<Child>,
 }
 
@@ -76,6 +79,8 @@ pub struct Group {
     folder: TempDir,
     /// The members, in the order of their names.
     pub members: Vec<Member>,
+    /// The network that the members are in, if it is one of their own.
+    pub space: Option<Namespace>,
 }
 
 /// How a command ended.
@@ -117,7 +122,7 @@ impl Group {
         }
         // A socket's path must be short, whatever TMPDIR says.
         let folder = tempfile::Builder::new().prefix("kr").tempdir_in("/tmp").expect("makes a folder");
-        let mut group = Self { program: program(), folder, members: Vec::new() };
+        let mut group = Self { program: program(), folder, members: Vec::new(), space: None };
         write_private(&group.path("domain-secret"), "a secret of the tests, long enough");
         write_private(&group.path("so-pin"), "so-pin-5678");
         for (index, kind) in kinds.iter().enumerate() {
@@ -192,20 +197,25 @@ impl Group {
                 format!("environment = {{ SOFTHSM2_CONF = \"{}\" }}\n", conf.display())
             }
         };
+        let port = free_port();
         let text = format!(
-            "[member]\nname = \"{name}\"\ndata = \"data\"\nlisten = \"127.0.0.1:{}\"\nsocket = \"sock\"\n\
+            "[member]\nname = \"{name}\"\ndata = \"data\"\nlisten = \"127.0.0.1:{port}\"\nsocket = \"sock\"\n\
              [token]\nmodule = \"{module}\"\nlabel = \"token-{name}\"\npin_file = \"pin\"\n{environment}\
              [domain]\nname = \"test\"\nsecret_file = \"{}\"\n",
-            free_port(),
             self.path("domain-secret").display()
         );
         write_private(&folder.join("keyraft.toml"), &text);
         let socket = Socket::new(folder.join("sock"));
-        Member { name, folder, socket, id: MemberId(0), child: None }
+        Member { name, folder, socket, id: MemberId(0), port, child: None }
+    }
+
+    /// A command that runs where the members do.
+    pub fn command_of(&self, program: &Path) -> Command {
+        self.space.as_ref().map_or_else(|| Command::new(program), |space| space.command(program))
     }
 
     fn command(&self, index: usize) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = self.command_of(&self.program);
         command.arg("--config").arg(self.members[index].folder.join("keyraft.toml"));
         // The caller's environment must not point a member elsewhere.
         for name in
@@ -273,6 +283,22 @@ impl Group {
             child.kill().expect("can be killed");
             child.wait().expect("ends");
         }
+    }
+
+    /// SIGSTOP: it hangs, and its connections stay open.
+    pub fn pause(&self, index: usize) {
+        self.signal(index, rustix::process::Signal::STOP);
+    }
+
+    /// SIGCONT after [`Group::pause`].
+    pub fn go_on(&self, index: usize) {
+        self.signal(index, rustix::process::Signal::CONT);
+    }
+
+    fn signal(&self, index: usize, signal: rustix::process::Signal) {
+        let child = self.members[index].child.as_ref().expect("runs");
+        let pid = rustix::process::Pid::from_child(child);
+        rustix::process::kill_process(pid, signal).expect("can be signalled");
     }
 
     /// SIGTERM, and waits for the end, which must come in order.

@@ -2,9 +2,12 @@
 //! folder and a socket of its own. Everything ends with the [`Group`] that started it.
 
 pub mod clients;
+pub mod disk;
 pub mod group;
 pub mod keys;
+pub mod netns;
 pub mod search;
+pub mod told;
 pub mod token;
 pub mod wire;
 

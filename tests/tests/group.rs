@@ -21,3 +21,5 @@ mod mixed;
 mod recovery;
 #[path = "group/secrets.rs"]
 mod secrets;
+#[path = "group/under_load.rs"]
+mod under_load;

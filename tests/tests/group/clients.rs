@@ -3,60 +3,15 @@
 
 use keyraft_node::exit::Exit;
 use keyraft_tests::TokenKind::Embedded;
-use keyraft_tests::clients::{PIN, module};
+use keyraft_tests::clients::PIN;
 use keyraft_tests::group::write_private;
+use keyraft_tests::told::{Told, application};
 use keyraft_tests::{Group, eventually, turn};
-use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 /// CKR_FUNCTION_REJECTED
 const REJECTED: &str = "0x200";
-
-/// The application of tests/src/bin/pkcs11-client, with a configuration as 'keyraft client add' wrote it.
-fn application(folder: &Path, mode: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pkcs11-client"));
-    command.arg(module()).args(["test", PIN, mode]).env("KEYRAFT_CONFIG", folder.join("client.toml"));
-    command
-}
-
-/// One that does as it is told.
-struct Told {
-    child: Child,
-    input: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
-}
-
-impl Told {
-    fn start(folder: &Path) -> Self {
-        let mut command = application(folder, "talk");
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("starts");
-        let input = child.stdin.take().expect("is piped");
-        let answers = BufReader::new(child.stdout.take().expect("is piped")).lines();
-        Self { child, input, answers }
-    }
-
-    fn ask(&mut self, line: &str) -> String {
-        writeln!(self.input, "{line}").expect("it reads");
-        self.answers.next().expect("it answers").expect("in text")
-    }
-
-    fn good(&mut self, line: &str) -> String {
-        let answer = self.ask(line);
-        let value = answer.strip_prefix("ok").unwrap_or_else(|| panic!("'{line}' is answered by '{answer}'"));
-        value.trim().to_string()
-    }
-}
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        // Nothing is left to do about a process that cannot be ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// A group with a user PIN, and the folder of its client "web".
 async fn group_with_a_client() -> (Group, std::path::PathBuf) {
@@ -73,7 +28,7 @@ async fn group_with_a_client() -> (Group, std::path::PathBuf) {
 async fn an_application_elsewhere_works_through_the_loss_of_the_primary() {
     let _turn = turn().await;
     let (mut group, folder) = group_with_a_client().await;
-    let mut working = application(&folder, "8").spawn().expect("starts");
+    let mut working = application(&group, &folder, "8").spawn().expect("starts");
     tokio::time::sleep(Duration::from_secs(3)).await;
     let primary = group.status(0).await.primary.expect("there is a primary");
     let at = group.members.iter().position(|m| m.id == primary).expect("it is one of them");
@@ -99,7 +54,7 @@ async fn a_removed_application_is_refused_at_once_and_for_good() {
     let bad = group.run(0, &["client", "add", "No Name", "--out", &other.display().to_string()]).await;
     assert_eq!(bad.code, i32::from(Exit::Usage.code()), "{}", bad.said());
 
-    let mut told = Told::start(&folder);
+    let mut told = Told::start(application(&group, &folder, "talk"));
     let session = told.good("open");
     told.good(&format!("login {session}"));
     let key = told.good(&format!("ec {session} token web-key"));
@@ -122,7 +77,7 @@ async fn a_removed_application_is_refused_at_once_and_for_good() {
     }
     assert!(answer.contains(REJECTED), "the open connection: {answer}");
     eventually(async || {
-        let fresh = application(&folder, "steps").output().expect("runs");
+        let fresh = application(&group, &folder, "steps").output().expect("runs");
         let said = String::from_utf8_lossy(&fresh.stderr).into_owned();
         if !fresh.status.success() && said.to_lowercase().contains("reject") { Ok(()) } else { Err(said) }
     })
@@ -133,7 +88,7 @@ async fn a_removed_application_is_refused_at_once_and_for_good() {
     // The same name comes back under another key; the old one stays refused.
     let fresh = group.path("fresh");
     group.json(0, &["client", "add", "web", "--out", &fresh.display().to_string()]).await;
-    let mut returned = Told::start(&fresh);
+    let mut returned = Told::start(application(&group, &fresh, "talk"));
     let session = returned.good("open");
     returned.good(&format!("login {session}"));
     returned.good(&format!("sign {session} {key}"));

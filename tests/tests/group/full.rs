@@ -3,47 +3,9 @@
 use keyraft_engine::domain::KeyAlgorithm;
 use keyraft_engine::wire::FailureKind;
 use keyraft_tests::TokenKind::{Embedded, SoftHsm};
+use keyraft_tests::disk::Small;
 use keyraft_tests::keys::{create_at, list, prove};
 use keyraft_tests::{Group, root, turn};
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-/// A small file system; unmounted when dropped.
-struct Small(PathBuf);
-
-impl Small {
-    fn mount(at: &Path) -> Self {
-        let done = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=1m,mode=700", "keyraft-test"])
-            .arg(at)
-            .status()
-            .expect("runs mount");
-        assert!(done.success(), "mount -t tmpfs at {} failed: {done}", at.display());
-        Self(at.to_path_buf())
-    }
-
-    /// Writes a file until nothing more fits.
-    fn fill(&self) -> PathBuf {
-        let path = self.0.join("filler");
-        let mut file = File::create(&path).expect("is made");
-        for size in [64 * 1024, 4096, 512, 1] {
-            let block = vec![0; size];
-            while file.write_all(&block).is_ok() {}
-        }
-        path
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        let done = Command::new("umount").arg("--lazy").arg(&self.0).status();
-        if !done.is_ok_and(|status| status.success()) {
-            eprintln!("warning: {} is still mounted", self.0.display());
-        }
-    }
-}
 
 #[tokio::test]
 async fn a_full_token_refuses_the_key_and_stays_in_service() {
@@ -52,7 +14,7 @@ async fn a_full_token_refuses_the_key_and_stays_in_service() {
     }
     let _turn = turn().await;
     let mut group = Group::prepare(&[Embedded, SoftHsm, Embedded]);
-    let small = Small::mount(&group.members[1].token(SoftHsm));
+    let small = Small::mount(&group.members[1].token(SoftHsm), 1);
     group.begin().await;
     let algorithm = KeyAlgorithm::Aes { bits: 256 };
     let kept = create_at(&group.members[0].socket, "kept", algorithm).await.expect("there is room");

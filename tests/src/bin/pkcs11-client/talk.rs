@@ -1,8 +1,10 @@
 //! Calls as lines on standard input say, one answer a line: `ok ...` with what came of it, or `error 0x.. FUNCTION`.
 
+use crate::load::Load;
 use crate::raw::{Answer, Module, in_child};
 use cryptoki_sys::{CK_OBJECT_HANDLE, CK_SESSION_HANDLE, CK_SLOT_ID, CKU_SO, CKU_USER};
 use std::io::{BufRead, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Loads and initialises the module and answers until the input ends.
 pub fn talk(module: &str, label: &str, pin: &str) -> Result<(), String> {
@@ -10,7 +12,8 @@ pub fn talk(module: &str, label: &str, pin: &str) -> Result<(), String> {
     module.initialize().map_err(|refused| format!("{refused:x?}"))?;
     let slot = slot_of(&module, label).map_err(|refused| format!("{refused:x?}"))?;
     let slot = slot.ok_or_else(|| format!("no token is called '{label}'"))?;
-    let talk = Talk { module, slot, label: label.into(), pin: pin.into() };
+    let load = Mutex::default();
+    let talk = Talk { module: Arc::new(module), slot, label: label.into(), pin: pin.into(), load };
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|error| error.to_string())?;
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -36,10 +39,12 @@ pub fn slot_of(module: &Module, label: &str) -> Answer<Option<CK_SLOT_ID>> {
 }
 
 struct Talk {
-    module: Module,
+    module: Arc<Module>,
     slot: CK_SLOT_ID,
     label: String,
     pin: String,
+    /// What works in the background.
+    load: Mutex<Option<Load>>,
 }
 
 fn shown<T: ToString>(answer: Answer<T>) -> Option<Answer<String>> {
@@ -78,8 +83,24 @@ impl Talk {
             "many" => shown(self.many(number(1)?, number(2)? as CK_OBJECT_HANDLE)),
             "threads" => shown(self.threads(number(1)?, number(2)?, number(3)? as CK_OBJECT_HANDLE)),
             "fork" => shown(self.fork(session()?, object()?)),
+            "load" => done(self.load(number(1)?, number(2)? as CK_OBJECT_HANDLE)),
+            "pauses" => {
+                let (uses, changes) = self.loaded().as_ref()?.pauses();
+                shown(Ok(format!("{uses} {changes}")))
+            }
+            "unload" => shown(Ok(self.loaded().take()?.end())),
             _ => None,
         }
+    }
+
+    fn loaded(&self) -> MutexGuard<'_, Option<Load>> {
+        self.load.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn load(&self, threads: u64, key: CK_OBJECT_HANDLE) -> Answer<()> {
+        let load = Load::start(&self.module, self.slot, threads, key)?;
+        *self.loaded() = Some(load);
+        Ok(())
     }
 
     /// Opens so many sessions, signs in the first, the last and every hundredth, and closes them all.

@@ -1,0 +1,129 @@
+//! One fault after another while an application works with eight threads: nothing fails, nothing is late, and in the end
+//! all members are equal.
+
+use keyraft_tests::TokenKind::Embedded;
+use keyraft_tests::clients::PIN;
+use keyraft_tests::disk::Small;
+use keyraft_tests::group::write_private;
+use keyraft_tests::keys::{everywhere, list};
+use keyraft_tests::netns::Namespace;
+use keyraft_tests::told::{Told, application};
+use keyraft_tests::{Group, root, turn};
+use std::time::Duration;
+
+/// Threads that use keys.
+const THREADS: usize = 8;
+/// No operation may take longer: the module's deadline by default, milliseconds.
+const OVERALL_MS: u64 = 20_000;
+
+/// What happens to a member.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// Its process is gone at once.
+    Killed,
+    /// Its process hangs, with every connection open.
+    Stopped,
+    /// Nothing comes or goes on its port any more.
+    Cut,
+    /// Its data folder takes nothing more.
+    DiskFull,
+}
+
+/// How long each fault lasts, and how often all of them come; more of both in `make soak`.
+fn schedule() -> (Duration, usize) {
+    let number = |name: &str, usual: u64| match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|e| panic!("{name} is a number: {e}")),
+        Err(_) => usual,
+    };
+    (Duration::from_secs(number("KEYRAFT_FAULT_SECONDS", 5)), number("KEYRAFT_FAULT_ROUNDS", 1) as usize)
+}
+
+/// A group in a network of its own, the last member's data on a disk of its own, and the folder of an application.
+async fn group_to_hurt() -> (Group, Small, std::path::PathBuf) {
+    let mut group = Group::prepare(&[Embedded; 3]);
+    group.space = Some(Namespace::new());
+    std::fs::create_dir(group.members[2].data()).expect("is made");
+    let disk = Small::mount(&group.members[2].data(), 64);
+    group.begin().await;
+    let pin = group.path("user-pin");
+    write_private(&pin, PIN);
+    group.json(0, &["pin", "set", "--role", "user", "--pin-file", &pin.display().to_string()]).await;
+    let folder = group.path("web");
+    group.json(1, &["client", "add", "web", "--out", &folder.display().to_string()]).await;
+    (group, disk, folder)
+}
+
+async fn hurt(group: &mut Group, disk: &Small, index: usize, fault: Fault, lasts: Duration) {
+    let space = group.space.as_ref().expect("it has one");
+    match fault {
+        Fault::Killed => {
+            group.kill(index);
+            tokio::time::sleep(lasts).await;
+            group.start(index).await;
+        }
+        Fault::Stopped => {
+            group.pause(index);
+            tokio::time::sleep(lasts).await;
+            group.go_on(index);
+        }
+        Fault::Cut => {
+            space.cut(group.members[index].port);
+            tokio::time::sleep(lasts).await;
+            space.heal();
+        }
+        Fault::DiskFull => {
+            let filler = disk.fill();
+            tokio::time::sleep(lasts).await;
+            std::fs::remove_file(filler).expect("is removed");
+            // A member that cannot write ends; somebody starts it once there is room.
+            group.kill(index);
+            group.start(index).await;
+        }
+    }
+    group.wait_in_sync().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_operation_fails_whatever_happens_to_a_member() {
+    if !root("a network namespace and a small file system") {
+        return;
+    }
+    let _turn = turn().await;
+    let (lasts, rounds) = schedule();
+    let (mut group, disk, folder) = group_to_hurt().await;
+    let mut told = Told::start(application(&group, &folder, "talk"));
+    let session = told.good("open");
+    told.good(&format!("login {session}"));
+    let key = told.good(&format!("ec {session} token signs"));
+    told.good(&format!("load {THREADS} {key}"));
+    for _ in 0..rounds {
+        for fault in [Fault::Killed, Fault::Stopped, Fault::Cut, Fault::DiskFull] {
+            let primary = group.status(0).await.primary.expect("a primary");
+            let index = match fault {
+                Fault::DiskFull => 2,
+                _ => group.members.iter().position(|m| m.id == primary).expect("is a member"),
+            };
+            told.good("pauses");
+            hurt(&mut group, &disk, index, fault, lasts).await;
+            let said = told.good("pauses");
+            let pauses: Vec<u64> = said.split(' ').map(|ms| ms.parse().expect("is a number")).collect();
+            println!("{fault:?}: longest pause of use {} ms, of changes {} ms", pauses[0], pauses[1]);
+            assert!(pauses.iter().all(|ms| *ms < OVERALL_MS), "{fault:?}: something was late: {said} ms");
+        }
+    }
+    let said = told.good("unload");
+    println!("uses, changes, failures: {said}");
+    let counts: Vec<u64> = said.split(' ').filter_map(|word| word.parse().ok()).collect();
+    assert!(counts[0] > 0 && counts[1] > 0, "nothing was done: {said}");
+    assert_eq!(counts[2], 0, "operations failed: {said}");
+    // The first key is a pair. Of those made in rounds every second one was kept.
+    let rows = list(&group.members[0].socket).await.len();
+    assert_eq!(rows as u64, 2 + counts[1].div_ceil(2), "keys are missing or left over");
+    for member in &group.members {
+        assert_eq!(everywhere(&member.socket, 3).await, rows, "{} sees other keys", member.name);
+        let ended = group
+            .run(group.members.iter().position(|m| m.name == member.name).unwrap_or(0), &["check"])
+            .await;
+        assert_eq!(ended.code, 0, "{}: {}", member.name, ended.said());
+    }
+}
