@@ -146,6 +146,32 @@ fn every_chosen_library_is_used() {
     complain(&unused, "the workspace lists libraries that no crate uses:");
 }
 
+/// Every row of the comparison names tests that are there.
+#[test]
+fn the_comparison_names_tests() {
+    let paper = text("docs/LUNA.md");
+    let rows: Vec<&str> =
+        paper.lines().filter(|line| line.starts_with("| ") && line.contains(".rs::")).collect();
+    let tests = files(&[".rs"]);
+    let mut complaints = Vec::new();
+    for row in &rows {
+        for name in quoted(row).into_iter().filter(|word| word.contains(".rs::")) {
+            let (file, function) = name.split_once("::").expect("has one");
+            let there = tests.iter().any(|path| {
+                path.ends_with(&format!("/{file}")) && text(path).contains(&format!("fn {function}("))
+            });
+            if !there {
+                complaints.push(name);
+            }
+        }
+    }
+    let table = paper.split("## Not done").next().unwrap_or_default();
+    let bare = table.lines().filter(|line| line.starts_with("| ") && !line.contains(".rs::")).skip(2);
+    complaints.extend(bare.map(|row| format!("no test: {row}")));
+    assert!(rows.len() > 10, "the comparison is empty");
+    complain(&complaints, "docs/LUNA.md names tests that are not there, or none:");
+}
+
 /// Every vector is listed, can be read, and is a rule with cases.
 #[test]
 fn vectors_are_whole() {
