@@ -3,7 +3,8 @@
 //!
 //! The members are real processes of this very binary, which is `keyraft` if an environment variable says so: so the
 //! members are always of the same build as the bench. From the ground up: `load` (callers and their latencies), `table`,
-//! `members` (a group of processes), `etcd`, `pkcs11` (a token's own limit), `creates`, `bulk` and `slot` (the benches).
+//! `members` (a group of processes), `etcd`, `pkcs11` (a token's own limit), `creates`, `bulk`, `slot` and `shares`
+//! (the benches).
 
 mod bulk;
 mod creates;
@@ -11,6 +12,7 @@ mod etcd;
 mod load;
 mod members;
 mod pkcs11;
+mod shares;
 mod slot;
 mod table;
 
@@ -60,6 +62,8 @@ enum Bench {
     Softhsm,
     /// The PKCS#11 module beside SoftHSM in process and p11-kit's remoting
     Module,
+    /// What more members bring, and what a slow one costs
+    Shares,
 }
 
 impl Options {
@@ -89,6 +93,9 @@ fn run(options: &Options) -> Result<(), Problem> {
     if std::env::var_os(slot::RIVALS).is_some() {
         return slot::measure(options);
     }
+    if let Ok(task) = std::env::var(shares::TASK) {
+        return shares::measure(&task);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -111,6 +118,9 @@ async fn benches(options: &Options) -> Result<(), Problem> {
     }
     if options.wants(Bench::Module) {
         slot::run(options).await?;
+    }
+    if options.wants(Bench::Shares) {
+        shares::run(options).await?;
     }
     if options.wants(Bench::Softhsm) {
         let module = options.softhsm.display().to_string();

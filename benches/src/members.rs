@@ -105,12 +105,35 @@ pub struct Group {
     members: Vec<Member>,
     folder: Folder,
     module: String,
+    /// What stands between a member and its token.
+    shim: Option<PathBuf>,
     log: Option<String>,
 }
 
 impl Group {
     /// A group of so many members, in sync.
     pub async fn form(parent: &Path, module: &str, count: usize, log: Option<&str>) -> Result<Self, Problem> {
+        Self::form_with(parent, module, count, log, None).await
+    }
+
+    /// The same with tokens that are as sick as [`Group::rules`] says, played by this library.
+    pub async fn form_behind(
+        parent: &Path,
+        module: &str,
+        count: usize,
+        log: Option<&str>,
+        shim: &Path,
+    ) -> Result<Self, Problem> {
+        Self::form_with(parent, module, count, log, Some(shim.to_path_buf())).await
+    }
+
+    async fn form_with(
+        parent: &Path,
+        module: &str,
+        count: usize,
+        log: Option<&str>,
+        shim: Option<PathBuf>,
+    ) -> Result<Self, Problem> {
         let folder = Folder::new(parent, "group", log.is_some())?;
         let mut secret = [0; 32];
         rand::fill(&mut secret)
@@ -119,7 +142,7 @@ impl Group {
         write_private(&folder.path().join("domain-secret"), &secret)?;
         write_private(&folder.path().join("so-pin"), "12345678")?;
         let log = log.map(str::to_string);
-        let mut group = Self { members: Vec::new(), folder, module: module.into(), log };
+        let mut group = Self { members: Vec::new(), folder, module: module.into(), shim, log };
         group.prepare()?;
         group.run(0, &["init", "--label", "bench", "--create-token"]).await?;
         group.start(0).await?;
@@ -142,13 +165,20 @@ impl Group {
         write_private(&home.join("pin"), "1234")?;
         let port = free_ports(1)?[0];
         let mut token = toml::Table::new();
-        token.insert("module".into(), self.module.clone().into());
+        let library =
+            self.shim.as_ref().map_or_else(|| self.module.clone(), |shim| shim.display().to_string());
+        token.insert("module".into(), library.into());
         token.insert("label".into(), format!("bench-{name}").into());
         token.insert("pin_file".into(), "pin".into());
         if self.module != "embedded" {
             let mut environment = toml::Table::new();
             let conf = softhsm_conf(&home)?;
             environment.insert("SOFTHSM2_CONF".into(), conf.display().to_string().into());
+            if self.shim.is_some() {
+                environment.insert("KEYRAFT_SHIM_MODULE".into(), self.module.clone().into());
+                let rules = home.join("rules").display().to_string();
+                environment.insert("KEYRAFT_SHIM_RULES".into(), rules.into());
+            }
             token.insert("environment".into(), environment.into());
         }
         let mut member = toml::Table::new();
@@ -320,6 +350,14 @@ impl Group {
         write_private(&file, pin)?;
         let file = file.display().to_string();
         self.run(index, &["pin", "set", "--role", "user", "--pin-file", &file]).await.map(|_| ())
+    }
+
+    /// How sick a member's token is from now on: rules of the shim.
+    pub fn rules(&self, index: usize, rules: &str) -> Result<(), Problem> {
+        let path = self.members[index].home.join("rules");
+        let fresh = path.with_extension("new");
+        write_private(&fresh, rules)?;
+        fs::rename(&fresh, &path).map_err(|e| Problem::io(format!("writing {}", path.display()), &e))
     }
 
     /// What a member's process has in memory, KiB.

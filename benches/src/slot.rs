@@ -180,7 +180,7 @@ fn row(name: &str, all: &mut [Vec<load::Round>]) -> Vec<String> {
 }
 
 /// The module beside this program.
-fn own_module() -> PathBuf {
+pub fn own_module() -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
     program.parent().unwrap_or(Path::new(".")).join("libkeyraft_pkcs11.so")
 }
