@@ -215,3 +215,20 @@ pub const REPLACED_PAUSE: Duration = Duration::from_millis(5);
 pub const SUPERSEDED_TRIES: u32 = 8;
 /// Times that a create is originated anew because the SMK's generation changed meanwhile.
 pub const STALE_GENERATION_TRIES: u32 = 3;
+
+// Standbys and recovery.
+
+/// How often a standby looks whether an active member serves.
+pub const STANDBY_LOOK: Duration = Duration::from_millis(100);
+/// Tries to take a member back, at most, before an operator has to ask for it.
+pub const AUTO_RECOVERY_RETRIES_MAX: i32 = 500;
+/// Pause between two tries to take a member back, unless the group says otherwise, seconds.
+pub const AUTO_RECOVERY_INTERVAL_SECONDS: u32 = 1;
+/// The longest of these pauses, seconds.
+pub const AUTO_RECOVERY_INTERVAL_MAX_SECONDS: u32 = 86_400;
+/// Comparisons of everything that wait for a member's reconciler.
+pub const COMPARISONS_MAX: usize = 8;
+/// How long `synchronize` waits for one member's comparison.
+pub const COMPARISON: Duration = Duration::from_secs(15);
+/// The rows of one comparison, bytes.
+pub const COMPARISON_MAX_BYTES: usize = 2 * 1024 * 1024;

@@ -108,6 +108,7 @@ pub fn unexpected(answer: &Answer) -> Problem {
         Answer::Slot(_) => "slot",
         Answer::Certified { .. } => "a certificate",
         Answer::Clients(_) => "clients",
+        Answer::Synchronized { .. } => "a comparison",
     };
     let message = format!("the member answered with {kind}, which was not asked");
     Problem::new(Exit::Unexpected, message, "use the keyraft version that the member runs")

@@ -1,6 +1,9 @@
 //! The command line.
 
 mod pins;
+mod standing;
+
+pub use standing::{InviteLife, OneMember, RecoveryKind, RecoveryMode};
 
 pub use pins::{ClientCommand, GroupPins, PinCommand, PinRole, PinSet};
 
@@ -85,13 +88,15 @@ pub enum Command {
     /// Set up applications
     #[command(subcommand)]
     Client(ClientCommand),
-    /// List and remove members
+    /// List members, say what they are for, take them back, remove them
     #[command(subcommand)]
     Member(Member),
+    /// Say who takes members back that left the in-sync set
+    RecoveryMode(RecoveryMode),
     /// Show and set the group's options
     #[command(subcommand, name = "option")]
     GroupOption(Options),
-    /// Compare agreed with held on every member now, and wait for the result
+    /// Compare agreed with held on every member now, and tell what was done and what could not be
     Synchronize,
     /// Show which member holds what
     Coverage,
@@ -375,6 +380,14 @@ pub struct KeyCipher {
 pub enum Member {
     /// List the members
     List,
+    /// Print an invitation for one new member that holds every key and serves only while no active member does
+    AddStandby(InviteLife),
+    /// Let a standby serve like the others
+    Activate(OneMember),
+    /// Let a member hold every key and serve only while no active member does
+    Standby(OneMember),
+    /// Take a member back that left the in-sync set
+    Recover(OneMember),
     /// Remove a member for good; its id is never used again
     Remove {
         /// Its id
@@ -389,11 +402,12 @@ pub enum Options {
     /// Show them
     Show,
     /// Set one: partial_keys refuse|allow, allow_inmemory_import true|false, isolated_service serve|fence,
-    /// allow_init_token true|false
+    /// allow_init_token true|false, auto_recovery RETRIES[,SECONDS] (0 for none, -1 for no end)
     Set {
         /// Its name
         name: String,
         /// Its value
+        #[arg(allow_hyphen_values = true)]
         value: String,
     },
 }
@@ -518,6 +532,13 @@ mod tests {
             "key decrypt 3 --mechanism rsa-oaep",
             "member list",
             "member remove m2",
+            "member add-standby --life 60",
+            "member standby m2",
+            "member activate 2",
+            "member recover m2",
+            "recovery-mode manual",
+            "recovery-mode auto --retries -1 --interval 60",
+            "option set auto_recovery -1,60",
             "option show",
             "option set partial_keys allow",
             "synchronize",
@@ -543,6 +564,10 @@ mod tests {
             ("key sign x --at none", "member list"),
             ("key list --limit 0", "1..=1000000"),
             ("member remove m0", "member list"),
+            ("member standby m0", "member list"),
+            ("recovery-mode never", "possible values"),
+            ("recovery-mode auto --retries -2", "-1..=500"),
+            ("recovery-mode auto --interval 0", "1..=86400"),
             ("demo --members 2", "3..=7"),
             ("demo --pin 12", "4 to 255"),
             ("init --so-pin-file x", "--create-token"),

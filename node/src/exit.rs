@@ -140,6 +140,9 @@ impl From<Failure> for Problem {
             FailureKind::NotInSync => (Exit::TryAgain, "the member is catching up: see 'keyraft coverage'"),
             FailureKind::Busy => (Exit::TryAgain, "ask again in a moment"),
             FailureKind::Stopping => (Exit::Unreachable, "ask another member, or start this one again"),
+            FailureKind::Standby => {
+                (Exit::TryAgain, "ask an active member, or make this one active: 'keyraft member activate'")
+            }
             FailureKind::Internal => (Exit::Unexpected, "the member's log says more"),
         };
         // Many messages say already what to do; saying it twice, differently, would only confuse.

@@ -1,5 +1,9 @@
 //! Answers as people and programs read them: tables, or JSON with `--json`. Pure: values in, text out.
 
+mod standing;
+
+pub use standing::{recovery_json, recovery_text, synchronized};
+
 use crate::text::hex;
 use comfy_table::{Table, presets};
 use data_encoding::BASE64;
@@ -61,20 +65,12 @@ fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-fn standing(member: &MemberStatus) -> String {
-    match (&member.reason, member.in_sync) {
-        (_, true) => "in sync".into(),
-        (Some(reason), false) => format!("out of sync: {reason}"),
-        (None, false) => "catching up".into(),
-    }
-}
-
 /// `status`.
 pub fn status(status: &GroupStatus) -> View {
     let primary = status.primary.map_or("none".to_string(), |m| m.to_string());
     let head = format!(
         "group {} '{}', lineage {}, answered by {}\nprimary {primary}, term {}, applied {}, objects {}, unsettled {}\n\
-         user PIN {}, security officer's PIN {}",
+         user PIN {}, security officer's PIN {}\nrecovery {}",
         status.group,
         printable(&status.label),
         status.lineage,
@@ -84,7 +80,8 @@ pub fn status(status: &GroupStatus) -> View {
         status.objects,
         status.unsettled,
         set_or_not(status.user_pin),
-        set_or_not(status.so_pin)
+        set_or_not(status.so_pin),
+        recovery_text(&status.options.auto_recovery)
     );
     let members = members(status);
     View {
@@ -161,7 +158,8 @@ pub fn members(status: &GroupStatus) -> View {
             printable(&m.name),
             printable(&m.address),
             role.to_string(),
-            standing(m),
+            m.duty.to_string(),
+            standing::standing(m),
             m.reached.map(|i| i.to_string()).unwrap_or_default(),
             printable(&m.token),
             cannot.join(" "),
@@ -174,7 +172,9 @@ pub fn members(status: &GroupStatus) -> View {
             "address": m.address,
             "voter": m.voter,
             "primary": status.primary == Some(m.member),
+            "duty": m.duty.to_string(),
             "in_sync": m.in_sync,
+            "awaits_operator": m.awaits_operator,
             "reason": m.reason.as_ref().map(|r| r.to_string()),
             "reached": m.reached.map(|i| i.0),
             "token": m.token,
@@ -183,7 +183,8 @@ pub fn members(status: &GroupStatus) -> View {
                 .collect::<Vec<_>>(),
         })
     });
-    let header = ["MEMBER", "NAME", "ADDRESS", "ROLE", "STANDING", "REACHED", "TOKEN", "CANNOT CARRY"];
+    let header =
+        ["MEMBER", "NAME", "ADDRESS", "ROLE", "DUTY", "STANDING", "REACHED", "TOKEN", "CANNOT CARRY"];
     View { json: json.collect(), text: table(&header, rows) }
 }
 
@@ -197,6 +198,7 @@ pub fn options(status: &GroupStatus) -> View {
         vec!["allow_inmemory_import".into(), status.options.allow_inmemory_import.to_string()],
         vec!["isolated_service".into(), isolated.clone()],
         vec!["allow_init_token".into(), status.options.allow_init_token.to_string()],
+        vec!["auto_recovery".into(), recovery_text(&status.options.auto_recovery)],
     ];
     View {
         text: table(&["OPTION", "VALUE"], rows),
@@ -205,6 +207,7 @@ pub fn options(status: &GroupStatus) -> View {
             "allow_inmemory_import": status.options.allow_inmemory_import,
             "isolated_service": isolated,
             "allow_init_token": status.options.allow_init_token,
+            "auto_recovery": recovery_json(&status.options.auto_recovery),
         }),
     }
 }
@@ -330,7 +333,7 @@ pub fn findings(lines: &[String]) -> View {
 mod tests {
     use super::*;
     use keyraft_engine::domain::*;
-    use keyraft_engine::state::{LeaveReason, Options};
+    use keyraft_engine::state::{Duty, LeaveReason, Options};
     use keyraft_engine::wire::CoverageCell;
 
     fn group() -> GroupStatus {
@@ -344,6 +347,8 @@ mod tests {
             reached: Some(LogIndex(9)),
             token: "SoftHSM v2".into(),
             cannot,
+            duty: if in_sync { Duty::Active } else { Duty::Standby },
+            awaits_operator: !in_sync,
         };
         GroupStatus {
             answered_by: MemberId(1),
@@ -377,10 +382,11 @@ mod tests {
             "group 0101010101010101 'demo', lineage l1, answered by m1\n\
              primary m2, term 3, applied #9, objects 2, unsettled 0\n\
              user PIN set, security officer's PIN not set\n\
+             recovery automatic, without end, every 1 s\n\
              \n\
-             MEMBER  NAME  ADDRESS  ROLE     STANDING                  REACHED  TOKEN       CANNOT CARRY\n\
-             m1      a     a:1      voter    in sync                   #9       SoftHSM v2  ed25519\n\
-             m2      b     b:1      primary  out of sync: unreachable  #9       SoftHSM v2"
+             MEMBER  NAME  ADDRESS  ROLE     DUTY     STANDING                                                      REACHED  TOKEN       CANNOT CARRY\n\
+             m1      a     a:1      voter    active   in sync                                                       #9       SoftHSM v2  ed25519\n\
+             m2      b     b:1      primary  standby  out of sync: unreachable; waits for 'keyraft member recover m2'  #9       SoftHSM v2"
         );
         assert_eq!(view.json["members"][1]["reason"], "unreachable");
         assert_eq!(view.json["options"]["isolated_service"], "serve");

@@ -27,7 +27,8 @@ impl From<&Failure> for Rv {
             | FailureKind::TokenFailed
             | FailureKind::NotInSync
             | FailureKind::Busy
-            | FailureKind::Stopping => CKR_DEVICE_ERROR,
+            | FailureKind::Stopping
+            | FailureKind::Standby => CKR_DEVICE_ERROR,
             FailureKind::Internal => CKR_GENERAL_ERROR,
         })
     }

@@ -1,5 +1,5 @@
-//! Whole groups: applications elsewhere, mixed tokens, killed members, members that leave, lost and full tokens, the way
-//! back with the offline key, secrets that stay secret, bad input.
+//! Whole groups: applications elsewhere, mixed tokens, killed members, members that leave, standbys, the way back, lost
+//! and full tokens, the offline key, secrets that stay secret, bad input.
 
 #[path = "group/bad.rs"]
 mod bad;
@@ -23,3 +23,5 @@ mod recovery;
 mod secrets;
 #[path = "group/under_load.rs"]
 mod under_load;
+#[path = "group/standby.rs"]
+mod standby;

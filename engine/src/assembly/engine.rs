@@ -9,22 +9,23 @@ use crate::domain::{Fingerprint, MemberId};
 use crate::envelope::{EnvelopeKey, EnvelopeKeys};
 use crate::limits;
 use crate::reconciler::{Catalogue, Progress, Reconciler, watch_token};
-use crate::service::{Core, Joins, Logins, Service, expel_returned, run_primary, settler::Watch};
+use crate::service::{Core, Joins, Logins, Service, expel_returned, run_primary, settler::Watch, stand_by};
 use crate::token::{SmkPresence, Token};
 use crate::transport::{self, Directory, LinkError, Links, pki};
 use crate::virtual_slot::sealed::Sessions;
 use crate::wire::{
-    Answer, ClientRequest, Failure, Hello, Lane, MemberAnswer, MemberRequest, PROTOCOL, RaftCall, Request,
-    Response, Roster,
+    Answer, ClientRequest, Comparison, Failure, Hello, Lane, MemberAnswer, MemberRequest, PROTOCOL, RaftCall,
+    Request, Response, Roster,
 };
 use futures::future::BoxFuture;
 use openraft::storage::RaftLogStorage;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
@@ -129,6 +130,7 @@ impl Engine {
         let _ = directory.agreed.set(agreed.clone());
 
         let (stop, stopped) = watch::channel(false);
+        let (comparisons, asked) = mpsc::channel(limits::COMPARISONS_MAX);
         let core = Arc::new(Core {
             me: identity.member,
             group: identity.group,
@@ -141,7 +143,7 @@ impl Engine {
             sessions: Mutex::new(Sessions::default()),
             catalogue: Arc::new(Catalogue::default()),
             progress: Arc::new(Progress::default()),
-            synchronize: Arc::new(Notify::new()),
+            comparisons,
             links,
             watch: Mutex::new(Watch::default()),
             nudge: Notify::new(),
@@ -151,6 +153,7 @@ impl Engine {
             logins: Logins::default(),
             joins: Joins::default(),
             clock,
+            stands_in: AtomicBool::new(false),
             started: clock.now(),
         });
         let service = Service(core.clone());
@@ -160,10 +163,11 @@ impl Engine {
         let mut tasks = JoinSet::new();
         tasks.spawn(transport::serve_tcp(listener, tls, hello, handler.clone(), stopped.clone()));
         tasks.spawn(transport::serve_unix(socket, handler, users, stopped.clone()));
-        tasks.spawn(reconciler(&core).run(stopped.clone()));
+        tasks.spawn(reconciler(&core, asked).run(stopped.clone()));
         tasks.spawn(watch_token(core.token.clone(), core.progress.clone(), stopped.clone()));
         tasks.spawn(run_primary(core.clone(), stopped.clone()));
         tasks.spawn(expel_returned(core.clone(), stopped.clone()));
+        tasks.spawn(stand_by(core.clone(), stopped.clone()));
         tasks.spawn(announce(core, own_card, stopped));
         info!(member = %identity.member, group = %identity.group, "the member is running");
         Ok(Self { service, stop, tasks })
@@ -215,7 +219,7 @@ async fn finish(tasks: &mut JoinSet<()>) {
     }
 }
 
-fn reconciler(core: &Arc<Core>) -> Reconciler {
+fn reconciler(core: &Arc<Core>, comparisons: mpsc::Receiver<oneshot::Sender<Comparison>>) -> Reconciler {
     Reconciler {
         me: core.me,
         group: core.group,
@@ -225,7 +229,7 @@ fn reconciler(core: &Arc<Core>) -> Reconciler {
         catalogue: core.catalogue.clone(),
         progress: core.progress.clone(),
         confirmed: core.confirmed.subscribe(),
-        synchronize: core.synchronize.clone(),
+        comparisons,
         reporter: core.clone(),
         clock: core.clock,
     }

@@ -10,10 +10,10 @@ use crate::envelope::{self, EnvelopeKeys};
 use crate::limits;
 use crate::state::{Phase, State};
 use crate::token::{Token, TokenVerdict};
-use crate::wire::{ObjectReport, ObjectStatus, Report, TokenHealth};
+use crate::wire::{Compared, Comparison, ComparisonTotals, ObjectReport, ObjectStatus, Report, TokenHealth};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
 
@@ -41,8 +41,8 @@ pub struct Reconciler {
     pub progress: Arc<Progress>,
     /// True once a quorum has confirmed the state since this start.
     pub confirmed: watch::Receiver<bool>,
-    /// Woken to compare everything anew.
-    pub synchronize: Arc<Notify>,
+    /// Asks to compare everything anew, and to tell what came of it.
+    pub comparisons: mpsc::Receiver<oneshot::Sender<Comparison>>,
     /// Where reports go.
     pub reporter: Arc<dyn Reporter>,
     /// For pauses.
@@ -67,16 +67,22 @@ impl Reconciler {
         let mut tick = tokio::time::interval(limits::MEMBER_HEARTBEAT);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let agreed = self.agreed.clone();
-        let synchronize = self.synchronize.clone();
+        // Who has asked for the comparison of the next round.
+        let mut asked: Option<oneshot::Sender<Comparison>> = None;
         while !*stop.borrow() {
-            self.round(&mut backlog).await;
+            let (scope, steps) = self.round(&mut backlog).await;
             self.reporter.report(self.progress.report());
+            if let Some(asked) = asked.take() {
+                // Whoever asked may have gone away.
+                let _ = asked.send(self.comparison(&scope, &steps, &backlog.troubles));
+            }
             tokio::select! {
                 () = agreed.changed() => {}
                 _ = tick.tick() => {}
-                () = synchronize.notified() => {
+                Some(sender) = self.comparisons.recv() => {
                     backlog.scope = self.everything();
                     backlog.troubles.clear();
+                    asked = Some(sender);
                 }
                 Ok(()) = self.confirmed.changed() => backlog.scope = self.everything(),
                 _ = stop.changed() => {}
@@ -93,7 +99,8 @@ impl Reconciler {
         all
     }
 
-    async fn round(&mut self, backlog: &mut Backlog) {
+    /// One comparison; gives what was compared and what there was to do.
+    async fn round(&mut self, backlog: &mut Backlog) -> (BTreeSet<ObjectId>, Vec<Step>) {
         let dirty = self.agreed.take_dirty();
         if dirty.all {
             backlog.scope = self.everything();
@@ -111,12 +118,63 @@ impl Reconciler {
         backlog.failed.clear();
         self.enter_all(&scope, backlog);
         self.progress.note_scanned(scanned);
-        self.run_steps(steps, backlog).await;
+        self.run_steps(&steps, backlog).await;
         let failed = std::mem::take(&mut backlog.failed);
         backlog.troubles.retain(|id, _| failed.contains(id) || !scope.contains(id));
         let unsettled = self.agreed.read(|state| self.unsettled(state, &backlog.troubles));
         let whole = backlog.troubles.keys().all(|id| unsettled.iter().any(|row| row.object == *id));
         self.progress.note_round(scanned, unsettled, backlog.troubles.clone(), whole);
+        (scope, steps)
+    }
+
+    /// What came of a round, object by object.
+    fn comparison(
+        &self,
+        scope: &BTreeSet<ObjectId>,
+        steps: &[Step],
+        troubles: &BTreeMap<ObjectId, Trouble>,
+    ) -> Comparison {
+        let done: BTreeMap<ObjectId, Compared> = steps
+            .iter()
+            .map(|step| match step {
+                Step::Import(name) => (name.object, Compared::Imported),
+                Step::Drop(object) => (*object, Compared::Dropped),
+            })
+            .collect();
+        let cannot = |why: &str| Some(Compared::Cannot { why: why.to_string() });
+        let mut all: Vec<(ObjectId, Compared)> = self.agreed.read(|state| {
+            let what = |id: &ObjectId| {
+                if let Some(trouble) = troubles.get(id) {
+                    return cannot(&trouble.reason);
+                }
+                if let Some(done) = done.get(id) {
+                    return Some(done.clone());
+                }
+                match state.object(*id).filter(|row| !matches!(row.phase, Phase::Removing(_))) {
+                    Some(row) => match row.excluded.get(&self.me) {
+                        Some(refusal) => cannot(&refusal.reason),
+                        None => Some(Compared::Kept),
+                    },
+                    None if self.token.held_version(*id).is_some() => {
+                        cannot("it is not agreed any more, and no quorum has confirmed that since this start")
+                    }
+                    None => None,
+                }
+            };
+            scope.iter().filter_map(|id| Some((*id, what(id)?))).collect()
+        });
+        let mut totals = ComparisonTotals::default();
+        all.iter().for_each(|(_, what)| totals.count(what));
+        all.sort_by_key(|(_, what)| what.urgency());
+        let mut bytes = 0;
+        let fits = |(_, what): &&(ObjectId, Compared)| {
+            bytes += what.bytes();
+            bytes <= limits::COMPARISON_MAX_BYTES
+        };
+        let count = all.iter().take(limits::ROWS_MAX).take_while(fits).count();
+        let more = all.len() > count;
+        all.truncate(count);
+        Comparison { totals, rows: all, more }
     }
 
     /// Brings the catalogue up to date for these objects.
@@ -134,10 +192,10 @@ impl Reconciler {
         }
     }
 
-    async fn run_steps(&self, steps: Vec<Step>, backlog: &mut Backlog) {
+    async fn run_steps(&self, steps: &[Step], backlog: &mut Backlog) {
         let mut imports = Vec::new();
         for step in steps {
-            match step {
+            match *step {
                 Step::Import(name) => imports.push(name),
                 Step::Drop(object) => {
                     if let Err(error) = self.token.drop_object(object).await {

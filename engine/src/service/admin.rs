@@ -4,7 +4,7 @@ use super::Core;
 use crate::cloning::Invitation;
 use crate::domain::{KeyAlgorithm, MemberId, ObjectId, Role};
 use crate::limits;
-use crate::state::{Command, GroupOption, InviteId, IsolatedService, Phase, Standing};
+use crate::state::{Command, Duty, GroupOption, InviteId, IsolatedService, Phase, Standing};
 use crate::transport::{pki, random_bytes};
 use crate::wire::{
     Answer, CoverageCell, CoverageRow, CoverageState, Failure, FailureKind, GroupStatus, MemberAnswer,
@@ -48,6 +48,8 @@ impl Core {
                         .into_iter()
                         .filter_map(|kind| Some((kind, row.card.profile.can_carry(kind, in_memory).err()?)))
                         .collect(),
+                    duty: row.duty,
+                    awaits_operator: row.awaits_operator(&state.options()),
                 })
                 .collect();
             let settled = state.objects().filter(|(_, row)| row.phase == Phase::Settled).count();
@@ -128,27 +130,7 @@ impl Core {
         reached
     }
 
-    /// Compares everything anew on this member and waits for the result; the others do it by themselves all the time.
-    pub(super) async fn synchronize(&self) -> Result<Answer, Failure> {
-        let index = self.patient_barrier().await?;
-        self.synchronize.notify_one();
-        let deadline = self.clock.now() + limits::OVERALL;
-        while self.progress.reached() < index && self.progress.troubles().is_empty() {
-            if self.clock.now() >= deadline {
-                return Err(Failure::new(
-                    FailureKind::Deadline,
-                    format!("{} is still importing keys", self.named(self.me)),
-                ));
-            }
-            tokio::time::sleep(limits::RETRY_PAUSE).await;
-        }
-        let findings = self.progress.troubles().into_iter();
-        Ok(Answer::Findings(
-            findings.map(|(id, t)| format!("object {id}: {} (tried {} times)", t.reason, t.tries)).collect(),
-        ))
-    }
-
-    pub(super) async fn invite(&self, life_seconds: u64) -> Result<Answer, Failure> {
+    pub(super) async fn invite(&self, life_seconds: u64, duty: Duty) -> Result<Answer, Failure> {
         let internal = |e: &dyn std::fmt::Display| Failure::new(FailureKind::Internal, e);
         let secret = Zeroizing::new(random_bytes::<32>().map_err(|e| internal(&e))?);
         let id = InviteId(random_bytes().map_err(|e| internal(&e))?);
@@ -168,7 +150,7 @@ impl Core {
         let authority = authority.ok_or_else(|| internal(&"the group does not exist yet"))?;
         let authority = pki::fingerprint(&authority).map_err(|e| internal(&e))?;
         let invitation = Invitation { group: self.group, addresses, authority, id, secret };
-        let command = Command::Invite { id, secret_hash: invitation.secret_hash(), at, expires };
+        let command = Command::Invite { id, secret_hash: invitation.secret_hash(), at, expires, duty };
         self.settle_simple(command).await?;
         let text = invitation.to_text().map_err(|e| internal(&e))?;
         Ok(Answer::Invitation(text.to_string()))
@@ -192,6 +174,7 @@ impl Core {
             GroupOption::IsolatedService(IsolatedService::Serve)
             | GroupOption::AllowInmemoryImport(_)
             | GroupOption::AllowInitToken(_)
+            | GroupOption::AutoRecovery(_)
             | GroupOption::PartialKeys(_) => return self.settle_simple(Command::SetOption(option)).await,
         };
         let text = format!("{missing} is not available in this version; nothing was changed");
@@ -220,6 +203,15 @@ impl Core {
         Ok(Answer::Done)
     }
 
+    /// True if this member has left the in-sync set though its token works: an operator may ask the group to take it
+    /// back.
+    pub(super) fn is_left(&self) -> bool {
+        let left = self.agreed.read(|state| {
+            state.member(self.me).is_some_and(|row| matches!(row.standing, Standing::OutOfSync(Some(_))))
+        });
+        left && self.progress.token() == TokenHealth::Healthy
+    }
+
     pub(super) fn recover(&self) -> Result<Answer, Failure> {
         match self.progress.token() {
             TokenHealth::Healthy => Ok(Answer::Findings(Vec::new())),
@@ -245,7 +237,7 @@ impl Core {
         if let Err(failure) = self.barrier().await {
             findings.push(format!("the group does not confirm this member's state: {failure}"));
         }
-        if let Err(failure) = self.may_serve() {
+        if let Err(failure) = self.may_answer() {
             findings.push(failure.message);
         }
         let returned = self.consensus.returned().borrow().clone();

@@ -186,6 +186,8 @@ impl Core {
                 let leave = Command::LeaveInSync { member, reason };
                 self.consensus.propose(leave).await.map_err(|e| consensus_failure(&e))?;
                 self.announce(member, *card).await?;
+                // Its operator has asked for it where the member lives.
+                self.settle_simple(Command::Recover { member }).await?;
                 info!(%member, name, "a member has a new token: delivering the SMK to it");
                 self.deliver(proven, member, &[]).await
             }

@@ -3,7 +3,7 @@
 use super::{Core, slot};
 use crate::domain::MemberId;
 use crate::limits;
-use crate::state::Command;
+use crate::state::{Command, Duty};
 use crate::transport::LinkError;
 use crate::wire::{
     Answer, ClientRequest, Failure, FailureKind, Lane, MemberAnswer, MemberRequest, Remedy, Request,
@@ -32,6 +32,9 @@ fn place(request: &ClientRequest) -> Place {
         | ClientRequest::SetPin { .. }
         | ClientRequest::AddClient { .. }
         | ClientRequest::RemoveClient(_)
+        | ClientRequest::InviteStandby { .. }
+        | ClientRequest::SetDuty { .. }
+        | ClientRequest::RecoverMember(_)
         | ClientRequest::SetOption(_) => Place::Primary,
         ClientRequest::Status
         | ClientRequest::List { .. }
@@ -54,6 +57,7 @@ impl Core {
             ClientRequest::Slot(call) if matches!(call.ask, SlotRequest::Login { .. }) => {
                 return self.login_anywhere(call).await;
             }
+            ClientRequest::Recover if self.is_left() => ClientRequest::RecoverMember(self.me),
             other => other,
         };
         match (place(&request), request) {
@@ -75,7 +79,12 @@ impl Core {
             ClientRequest::Use(usage) => self.use_key(usage).await,
             ClientRequest::Coverage { after } => self.coverage(after).await,
             ClientRequest::Synchronize => self.synchronize().await,
-            ClientRequest::Invite { life_seconds } => self.invite(life_seconds).await,
+            ClientRequest::Invite { life_seconds } => self.invite(life_seconds, Duty::Active).await,
+            ClientRequest::InviteStandby { life_seconds } => self.invite(life_seconds, Duty::Standby).await,
+            ClientRequest::SetDuty { member, duty } => {
+                self.settle_simple(Command::SetDuty { member, duty }).await
+            }
+            ClientRequest::RecoverMember(member) => self.settle_simple(Command::Recover { member }).await,
             ClientRequest::RemoveMember(member) => self.remove_member(member).await,
             ClientRequest::StepDown { to } => self.step_down(to).await,
             ClientRequest::Recover => self.recover(),

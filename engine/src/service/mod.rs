@@ -6,6 +6,7 @@
 mod admin;
 mod admission;
 mod change;
+mod compare;
 mod create;
 mod expel;
 mod forward;
@@ -15,12 +16,14 @@ mod read;
 pub mod record;
 pub mod settler;
 mod slot;
+mod standby;
 mod uses;
 
 pub use admission::{Joins, authority_context};
 pub use expel::expel_returned;
 pub use primary::run_primary;
 pub use slot::Logins;
+pub use standby::stand_by;
 
 use crate::clock::Clock;
 use crate::cloning::Domain;
@@ -35,14 +38,16 @@ use crate::transport::pki::Bearer;
 use crate::transport::{Caller, ConnectionId, Handler, Links};
 use crate::virtual_slot::sealed::Sessions;
 use crate::wire::{
-    Answer, ClientRequest, Failure, FailureKind, Lane, MemberAnswer, MemberRequest, Report, Request, Response,
+    Answer, ClientRequest, Comparison, Failure, FailureKind, Lane, MemberAnswer, MemberRequest, Report,
+    Request, Response,
 };
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use settler::{Heard, Watch};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 /// What a member's service works with.
 pub struct Core {
@@ -68,8 +73,8 @@ pub struct Core {
     pub catalogue: Arc<Catalogue>,
     /// How far the reconciler is.
     pub progress: Arc<Progress>,
-    /// Wakes the reconciler for a full comparison.
-    pub synchronize: Arc<Notify>,
+    /// Asks the reconciler for a full comparison.
+    pub comparisons: mpsc::Sender<oneshot::Sender<Comparison>>,
     /// To other members.
     pub links: Arc<Links>,
     /// What the primary knows of members.
@@ -88,6 +93,8 @@ pub struct Core {
     pub joins: Joins,
     /// Time.
     pub clock: Clock,
+    /// True while this member is a standby that hears no active one: then it serves.
+    pub stands_in: AtomicBool,
     /// When this member started: the isolation grace runs from here.
     pub started: std::time::Instant,
 }
@@ -263,6 +270,8 @@ impl Core {
                 let troubles = self.progress.troubles().into_iter();
                 Ok(MemberAnswer::Failures(troubles.map(|(id, t)| (id, t.reason, t.tries)).collect()))
             }
+            MemberRequest::Pulse => Ok(MemberAnswer::Pulse { serves: self.pulse() }),
+            MemberRequest::Compare(index) => Ok(MemberAnswer::Compared(self.compare_here(index).await?)),
         }
     }
 
@@ -301,9 +310,12 @@ impl Core {
             let text = format!("{me} has just started and waits up to {grace} s for the group's word");
             return Err(Failure::new(FailureKind::NotInSync, text));
         }
-        let standing = self.agreed.read(|state| state.member(self.me).map(|row| row.standing.clone()));
-        match standing {
-            Some(Standing::InSync) => Ok(()),
+        let row = self
+            .agreed
+            .read(|state| state.member(self.me).map(|row| (row.standing == Standing::InSync, row.duty)));
+        match row {
+            // The last of the checks: `may_answer` leaves it out.
+            Some((true, duty)) => self.on_duty(duty),
             _ => Err(Failure::new(
                 FailureKind::NotInSync,
                 format!("{} is not in sync yet", self.named(self.me)),

@@ -8,7 +8,7 @@ use crate::state::{
 };
 use crate::wire::{ObjectStatus, Report, TokenHealth};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What the primary last heard of one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,17 @@ pub struct Watch {
     pub voters: BTreeSet<MemberId>,
     /// Members whose machine says that no process of theirs listens.
     pub absent: BTreeSet<MemberId>,
+    /// The members that left the in-sync set.
+    pub left: BTreeMap<MemberId, Left>,
+}
+
+/// The pause between two tries to take a member back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Tries that were counted.
+    pub tries: u32,
+    /// Since when it is so many.
+    pub since: Instant,
 }
 
 impl Watch {
@@ -61,6 +72,21 @@ impl Watch {
             self.waiting.entry(request).or_insert(now);
         }
         self.heard.retain(|member, _| state.member(*member).is_some());
+        self.note_left(state, now);
+    }
+
+    /// Notes who has left the in-sync set, and when its last try was. A new primary counts the pause from its own begin.
+    fn note_left(&mut self, state: &State, now: Instant) {
+        let away = |id: MemberId| {
+            let member = state.member(id)?;
+            matches!(member.standing, Standing::OutOfSync(Some(_))).then_some(member.way_back.tries)
+        };
+        self.left.retain(|id, left| away(*id) == Some(left.tries));
+        for (id, _) in state.members() {
+            if let Some(tries) = away(id) {
+                self.left.entry(id).or_insert(Left { tries, since: now });
+            }
+        }
     }
 }
 
@@ -82,14 +108,7 @@ pub fn decide(state: &State, watch: &Watch, now: Instant) -> Vec<Command> {
 fn standing(state: &State, watch: &Watch, now: Instant, id: MemberId, member: &Member) -> Option<Command> {
     let heard = watch.heard.get(&id);
     match &member.standing {
-        Standing::OutOfSync(_) => {
-            let heard = heard.filter(|h| fresh(h, now) && h.token == TokenHealth::Healthy)?;
-            if watch.absent.contains(&id) || watch.awaits_vote(id) {
-                return None;
-            }
-            let lag = state.applied().0.saturating_sub(heard.reached.0);
-            (lag <= limits::ENTER_LAG_ENTRIES).then_some(Command::EnterInSync { member: id })
-        }
+        Standing::OutOfSync(_) => take_back(state, watch, now, id, member),
         Standing::Entering(entered) => match leave_reason(state, watch, now, id) {
             Some(reason) => Some(Command::LeaveInSync { member: id, reason }),
             None => heard
@@ -102,6 +121,27 @@ fn standing(state: &State, watch: &Watch, now: Instant, id: MemberId, member: &M
             Some(Command::LeaveInSync { member: id, reason })
         }
     }
+}
+
+/// Lets a member enter, or counts that it was not there to do so, as often as the group wants it tried.
+fn take_back(state: &State, watch: &Watch, now: Instant, id: MemberId, member: &Member) -> Option<Command> {
+    let recovery = state.options().auto_recovery;
+    if member.awaits_operator(&state.options()) {
+        return None;
+    }
+    let interval = Duration::from_secs(recovery.interval_seconds.into());
+    let paused = |left: &Left| now.saturating_duration_since(left.since) >= interval;
+    let due = watch.left.get(&id).is_none_or(paused);
+    let there = |h: &&Heard| fresh(h, now) && h.token == TokenHealth::Healthy;
+    let Some(heard) = watch.heard.get(&id).filter(there).filter(|_| !watch.absent.contains(&id)) else {
+        let counts = recovery.retries > 0 && !member.way_back.called && watch.left.contains_key(&id);
+        return (counts && due).then_some(Command::CountRetry { member: id });
+    };
+    // The first try and an operator's wish wait for nothing.
+    let due = due || member.way_back.tries == 0 || member.way_back.called;
+    let lag = state.applied().0.saturating_sub(heard.reached.0);
+    let fit = lag <= limits::ENTER_LAG_ENTRIES && !watch.awaits_vote(id);
+    (due && fit).then_some(Command::EnterInSync { member: id })
 }
 
 fn fresh(heard: &Heard, now: Instant) -> bool {
@@ -214,12 +254,12 @@ mod tests {
         ClientId, ContentKey, Envelope, Fingerprint, Generation, GroupId, Lineage, MemberCard, Profile,
         Residency, TokenIdentity, Version,
     };
+    use crate::state::AutoRecovery;
     use crate::state::command::RequestContext;
     use crate::state::{
         Authority, Bootstrap, GroupOption, InviteId, NewObject, Options, Outcome, RequestState, Smk,
     };
     use crate::wire::ObjectReport;
-    use std::time::Duration;
 
     /// A group of three, the first two in sync, as a primary sees it.
     struct Story {
@@ -273,7 +313,13 @@ mod tests {
             })));
             for (id, name) in [(1, "bb"), (2, "ccc")] {
                 let (invite, at) = (InviteId([id; 8]), UnixMillis(1));
-                story.apply(Command::Invite { id: invite, secret_hash: [0; 32], at, expires: UnixMillis(9) });
+                story.apply(Command::Invite {
+                    duty: crate::state::Duty::Active,
+                    id: invite,
+                    secret_hash: [0; 32],
+                    at,
+                    expires: UnixMillis(9),
+                });
                 story.apply(Command::Admit { invite, at, card: Box::new(card(name)) });
             }
             story.enter(2);
@@ -334,6 +380,11 @@ mod tests {
 
         fn pass(&mut self, time: Duration) {
             self.now += time;
+        }
+
+        /// What a round of the primary notes before it decides.
+        fn look(&mut self) {
+            self.watch.note_waiting(&self.state, self.now);
         }
 
         fn decide(&self) -> Vec<Command> {
@@ -402,6 +453,101 @@ mod tests {
         story.watch.absent.clear();
         story.hear(2, &[], TokenHealth::Healthy);
         assert!(story.decide().contains(&Command::EnterInSync { member: MemberId(2) }));
+    }
+
+    fn set_recovery(story: &mut Story, retries: i32) {
+        let recovery = AutoRecovery { retries, interval_seconds: 60 };
+        story.apply(Command::SetOption(GroupOption::AutoRecovery(recovery)));
+    }
+
+    /// Member 2 leaves, its process gone; member 3 is kept out of this.
+    fn lose_second(story: &mut Story) {
+        story.watch.absent = [MemberId(2)].into();
+        let leave = Command::LeaveInSync { member: MemberId(2), reason: LeaveReason::Unreachable };
+        story.apply(leave);
+        story.look();
+    }
+
+    fn second_is_back(story: &mut Story) {
+        story.watch.absent.clear();
+        story.hear(2, &[], TokenHealth::Healthy);
+    }
+
+    const ENTER: Command = Command::EnterInSync { member: MemberId(2) };
+    const RETRY: Command = Command::CountRetry { member: MemberId(2) };
+
+    #[test]
+    fn without_retries_a_member_waits_for_an_operator() {
+        let mut story = Story::begin();
+        set_recovery(&mut story, 0);
+        lose_second(&mut story);
+        story.pass(Duration::from_secs(3600));
+        assert_eq!(story.decide(), []);
+        second_is_back(&mut story);
+        assert_eq!(story.decide(), []);
+        story.apply(Command::Recover { member: MemberId(2) });
+        assert_eq!(story.decide(), [ENTER]);
+        // The wish holds until it comes true.
+        story.apply(ENTER);
+        story.apply(Command::LeaveInSync { member: MemberId(2), reason: LeaveReason::Unreachable });
+        story.look();
+        assert_eq!(story.decide(), [ENTER]);
+        let reached = story.state.applied();
+        story.apply(ENTER);
+        story.apply(Command::ReachInSync { member: MemberId(2), reached: LogIndex(reached.0 + 1) });
+        lose_second(&mut story);
+        second_is_back(&mut story);
+        assert_eq!(story.decide(), [], "the next loss waits anew");
+    }
+
+    #[test]
+    fn a_member_that_stays_away_uses_its_retries_up() {
+        let mut story = Story::begin();
+        set_recovery(&mut story, 2);
+        lose_second(&mut story);
+        assert_eq!(story.decide(), [], "a try an interval");
+        for _ in 0..2 {
+            story.pass(Duration::from_secs(60));
+            story.hear(1, &[], TokenHealth::Healthy);
+            assert_eq!(story.decide(), [RETRY]);
+            story.apply(RETRY);
+            story.look();
+            assert_eq!(story.decide(), []);
+        }
+        story.pass(Duration::from_secs(60));
+        second_is_back(&mut story);
+        assert_eq!(story.decide(), [], "too late: an operator has to ask");
+        set_recovery(&mut story, 3);
+        assert_eq!(story.decide(), [ENTER], "or allow more");
+    }
+
+    #[test]
+    fn a_member_in_time_is_taken_back_at_once() {
+        let mut story = Story::begin();
+        set_recovery(&mut story, 2);
+        lose_second(&mut story);
+        second_is_back(&mut story);
+        assert_eq!(story.decide(), [ENTER]);
+    }
+
+    #[test]
+    fn tries_that_fail_are_an_interval_apart() {
+        let mut story = Story::begin();
+        set_recovery(&mut story, -1);
+        lose_second(&mut story);
+        story.pass(Duration::from_secs(600));
+        story.hear(1, &[], TokenHealth::Healthy);
+        assert_eq!(story.decide(), [], "without end nothing is counted");
+        second_is_back(&mut story);
+        assert_eq!(story.decide(), [ENTER]);
+        story.apply(ENTER);
+        lose_second(&mut story);
+        second_is_back(&mut story);
+        assert_eq!(story.decide(), []);
+        story.pass(Duration::from_secs(60));
+        second_is_back(&mut story);
+        story.hear(1, &[], TokenHealth::Healthy);
+        assert_eq!(story.decide(), [ENTER]);
     }
 
     #[test]

@@ -43,13 +43,15 @@ impl Core {
             Err(failure) if failure.remedy() != Remedy::GiveUp => failure,
             done => return done,
         };
+        // By the time that no active member has answered, this standby may serve.
+        let standby = failure.kind == FailureKind::Standby;
         for member in self.other_holders(usage) {
             match self.use_at(member, usage).await {
                 Err(next) if next.remedy() != Remedy::GiveUp => failure = next,
                 done => return done,
             }
         }
-        Err(failure)
+        if standby { self.use_here(usage).await } else { Err(failure) }
     }
 
     /// Refuses a member that the roster does not name.
@@ -70,7 +72,11 @@ impl Core {
     fn other_holders(&self, usage: &UseRequest) -> Vec<MemberId> {
         self.agreed.read(|state| {
             let excluded = state.object(usage.object).map(|row| row.excluded.clone()).unwrap_or_default();
-            state.in_sync().into_iter().filter(|m| *m != self.me && !excluded.contains_key(m)).collect()
+            state
+                .in_serving_order()
+                .into_iter()
+                .filter(|m| *m != self.me && !excluded.contains_key(m))
+                .collect()
         })
     }
 

@@ -26,7 +26,9 @@ fn dispatch(state: &mut State, index: LogIndex, command: Command) -> Applied {
     }
     match command {
         Command::Bootstrap(_) => Err(Rejection::AlreadyBootstrapped),
-        Command::Invite { id, secret_hash, expires, at } => state.open_invite(id, secret_hash, expires, at),
+        Command::Invite { id, secret_hash, expires, at, duty } => {
+            state.open_invite(id, secret_hash, expires, at, duty)
+        }
         Command::Admit { invite, at, card } => state.admit(index, invite, at, *card),
         Command::Announce { member, card } => state.announce(index, member, *card),
         Command::RemoveMember { member } => state.remove_member(member),
@@ -37,25 +39,34 @@ fn dispatch(state: &mut State, index: LogIndex, command: Command) -> Applied {
         Command::Put { request, objects } => state.put(index, &request, objects),
         Command::Settle { settlements } => state.settle(index, settlements),
         Command::Remove { request, objects } => state.remove(index, &request, objects),
-        Command::SetOption(option) => Ok(state.set_option(option)),
+        Command::SetOption(option) => state.set_option(option),
         Command::SetPin { role, hash, follows, by } => state.pins.set(role, hash, follows, by),
         Command::ChargePin { who, role, attempt, tag } => state.pins.charge(index, who, role, attempt, tag),
         Command::ClearPin { who, role } => Ok(state.pins.clear(who, role)),
         Command::Replace { request, object } => state.replace(index, &request, object),
         Command::AddClient { name, tls } => state.applications.add(name, tls),
         Command::RemoveClient { name } => state.applications.remove(name),
+        Command::SetDuty { member, duty } => state.set_duty(index, member, duty),
+        Command::CountRetry { member } => state.count_retry(index, member),
+        Command::Recover { member } => state.recover(index, member),
     }
 }
 
 impl State {
-    fn set_option(&mut self, option: GroupOption) -> Effects {
+    fn set_option(&mut self, option: GroupOption) -> Applied {
         match option {
             GroupOption::PartialKeys(value) => self.options.partial_keys = value,
             GroupOption::AllowInmemoryImport(value) => self.options.allow_inmemory_import = value,
             GroupOption::IsolatedService(value) => self.options.isolated_service = value,
             GroupOption::AllowInitToken(value) => self.options.allow_init_token = value,
+            GroupOption::AutoRecovery(value) if !value.is_valid() => {
+                return Err(malformed(
+                    "auto_recovery has too many retries, or too short or long an interval",
+                ));
+            }
+            GroupOption::AutoRecovery(value) => self.options.auto_recovery = value,
         }
-        Effects { roster: true, ..Effects::default() }
+        Ok(Effects { roster: true, ..Effects::default() })
     }
 }
 

@@ -7,6 +7,9 @@ use crate::domain::{
     ApplicationName, ClientId, ClientName, ContentKey, Envelope, Fingerprint, Generation, GroupId, Lineage,
     LogIndex, MemberCard, MemberId, ObjectClass, ObjectId, RequestId, Role, Version,
 };
+use crate::limits::{
+    AUTO_RECOVERY_INTERVAL_MAX_SECONDS, AUTO_RECOVERY_INTERVAL_SECONDS, AUTO_RECOVERY_RETRIES_MAX,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -37,6 +40,8 @@ pub enum Command {
         expires: UnixMillis,
         /// When the primary opened it; invitations that were over by then are dropped.
         at: UnixMillis,
+        /// The duty of the member that it admits.
+        duty: Duty,
     },
     /// Admits the holder of an invitation as a new member, out of sync. Uses the invitation up.
     Admit {
@@ -154,6 +159,23 @@ pub enum Command {
         /// Its name.
         name: ApplicationName,
     },
+    /// Makes a member active or a standby; refused for the last active one. The same again changes nothing.
+    SetDuty {
+        /// The member.
+        member: MemberId,
+        /// What it shall be.
+        duty: Duty,
+    },
+    /// Counts one of the tries to take a member back that has left the in-sync set: it was not there.
+    CountRetry {
+        /// The member.
+        member: MemberId,
+    },
+    /// An operator wants a member back in the in-sync set, however many tries were counted.
+    Recover {
+        /// The member.
+        member: MemberId,
+    },
 }
 
 /// openraft asks for Display and prints it: kinds and ids, never contents.
@@ -187,6 +209,9 @@ impl fmt::Display for Command {
             }
             Self::AddClient { name, .. } => write!(f, "AddClient {name}"),
             Self::RemoveClient { name } => write!(f, "RemoveClient {name}"),
+            Self::SetDuty { member, duty } => write!(f, "SetDuty {member} {duty}"),
+            Self::CountRetry { member } => write!(f, "CountRetry {member}"),
+            Self::Recover { member } => write!(f, "Recover {member}"),
         }
     }
 }
@@ -363,6 +388,56 @@ pub enum IsolatedService {
     Fence,
 }
 
+/// What a member is for. Order is the log format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Duty {
+    /// It serves.
+    #[default]
+    Active,
+    /// It holds every key, and serves only while no active member does.
+    Standby,
+}
+
+impl fmt::Display for Duty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Active => "active",
+            Self::Standby => "standby",
+        })
+    }
+}
+
+/// How members that left the in-sync set come back. A member that is there and healthy is taken back at once; the
+/// interval is between tries that fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AutoRecovery {
+    /// Tries until an operator has to ask for it: 0 for none, -1 for any number.
+    pub retries: i32,
+    /// Seconds between two tries.
+    pub interval_seconds: u32,
+}
+
+impl Default for AutoRecovery {
+    fn default() -> Self {
+        Self { retries: -1, interval_seconds: AUTO_RECOVERY_INTERVAL_SECONDS }
+    }
+}
+
+impl AutoRecovery {
+    /// True if both numbers are within their limits.
+    pub fn is_valid(&self) -> bool {
+        (-1..=AUTO_RECOVERY_RETRIES_MAX).contains(&self.retries)
+            && (1..=AUTO_RECOVERY_INTERVAL_MAX_SECONDS).contains(&self.interval_seconds)
+    }
+
+    /// True if so many counted tries leave another one.
+    pub fn leaves(&self, tries: u32) -> bool {
+        // -1 is the only number below 0 that is taken, and has no end.
+        u32::try_from(self.retries).map_or(true, |retries| tries < retries)
+    }
+}
+
 /// The group's options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
@@ -374,6 +449,8 @@ pub struct Options {
     pub isolated_service: IsolatedService,
     /// Lets the security officer of the virtual token empty it by C_InitToken.
     pub allow_init_token: bool,
+    /// See [`AutoRecovery`].
+    pub auto_recovery: AutoRecovery,
 }
 
 /// One option, set. Order is the log format.
@@ -387,6 +464,8 @@ pub enum GroupOption {
     IsolatedService(IsolatedService),
     /// See [`Options::allow_init_token`].
     AllowInitToken(bool),
+    /// See [`AutoRecovery`].
+    AutoRecovery(AutoRecovery),
 }
 
 /// What an applied command came to. The same on every member.
@@ -508,6 +587,12 @@ pub enum Rejection {
     /// The list is full.
     #[error("{max} clients have certificates: remove one that is no longer used", max = crate::limits::APPLICATIONS_MAX)]
     TooManyClients,
+    /// Somebody has to serve.
+    #[error(
+        "{0} is the last active member and cannot become a standby: make another one active first with \
+         'keyraft member activate'"
+    )]
+    LastActive(MemberId),
 }
 
 /// A client's place in the request table; see [`ClientId`] for how old ones are forgotten.

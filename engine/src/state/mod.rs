@@ -17,9 +17,9 @@ mod shared;
 
 pub use applications::Applications;
 pub use command::{
-    Authority, Bootstrap, Command, GroupOption, InviteId, IsolatedService, LeaveReason, NewObject, Options,
-    Outcome, PartialKeys, RecoveryCopy, Refusal, Rejection, RequestContext, RequestState, Settlement, Smk,
-    Verdict,
+    Authority, AutoRecovery, Bootstrap, Command, Duty, GroupOption, InviteId, IsolatedService, LeaveReason,
+    NewObject, Options, Outcome, PartialKeys, RecoveryCopy, Refusal, Rejection, RequestContext, RequestState,
+    Settlement, Smk, Verdict,
 };
 pub use pins::{AttemptTag, Pin, PinHash, Pins};
 pub use requests::RequestTable;
@@ -53,6 +53,27 @@ pub struct Member {
     pub standing: Standing,
     /// The entry that last wrote this row.
     pub index: LogIndex,
+    /// What it is for.
+    pub duty: Duty,
+    /// Its way back into the in-sync set.
+    pub way_back: WayBack,
+}
+
+impl Member {
+    /// True if it left the in-sync set and comes back only once an operator asks for it.
+    pub fn awaits_operator(&self, options: &Options) -> bool {
+        let left = matches!(self.standing, Standing::OutOfSync(Some(_)));
+        left && !self.way_back.called && !options.auto_recovery.leaves(self.way_back.tries)
+    }
+}
+
+/// How far the tries are to take a member back; begun anew once it is in sync.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WayBack {
+    /// Tries since it was in sync.
+    pub tries: u32,
+    /// True once an operator has asked for it: then tries are without end.
+    pub called: bool,
 }
 
 /// Where an object stands.
@@ -97,6 +118,8 @@ pub struct Invite {
     pub secret_hash: [u8; 32],
     /// The end of its life.
     pub expires: UnixMillis,
+    /// The duty of the member that it admits.
+    pub duty: Duty,
 }
 
 /// What a bootstrapped group is.
@@ -212,6 +235,15 @@ impl State {
     /// The members that are in sync.
     pub fn in_sync(&self) -> BTreeSet<MemberId> {
         self.members.iter().filter(|(_, m)| m.standing == Standing::InSync).map(|(id, _)| *id).collect()
+    }
+
+    /// The members in sync in the order in which they are asked to use a key: active ones, then standbys.
+    pub fn in_serving_order(&self) -> Vec<MemberId> {
+        let of = |duty| {
+            let fit = move |m: &Member| m.standing == Standing::InSync && m.duty == duty;
+            self.members.iter().filter(move |(_, m)| fit(m)).map(|(id, _)| *id)
+        };
+        of(Duty::Active).chain(of(Duty::Standby)).collect()
     }
 
     /// An open invitation.

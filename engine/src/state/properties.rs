@@ -44,6 +44,9 @@ enum Step {
     SetPin(bool, bool, u32),
     ChargePin(u8, bool, u64),
     ClearPin(u8, bool),
+    Duty(u64, bool),
+    CountRetry(u64),
+    Recover(u64),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -85,6 +88,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         }),
         3 => (0..3u8, any::<bool>(), 0..30u64).prop_map(|(who, so, n)| Step::ChargePin(who, so, n)),
         1 => (0..3u8, any::<bool>()).prop_map(|(who, so)| Step::ClearPin(who, so)),
+        2 => (member(), any::<bool>()).prop_map(|(m, standby)| Step::Duty(m, standby)),
+        1 => member().prop_map(Step::CountRetry),
+        1 => member().prop_map(Step::Recover),
     ];
     vec(step, 1..120)
 }
@@ -97,6 +103,7 @@ fn beginning() -> State {
         secret_hash: [id; 32],
         expires: UnixMillis(1000),
         at: UnixMillis(0),
+        duty: Duty::Active,
     };
     let admit = |id: u8, name: &str| Command::Admit {
         invite: InviteId([id; 8]),
@@ -159,6 +166,10 @@ fn role(so: bool) -> Role {
     if so { Role::SecurityOfficer } else { Role::User }
 }
 
+fn duty(standby: bool) -> Duty {
+    if standby { Duty::Standby } else { Duty::Active }
+}
+
 fn client_name(who: u8) -> ClientName {
     ClientName(format!("uid:{who}"))
 }
@@ -187,6 +198,7 @@ fn command(state: &State, step: &Step) -> Command {
             secret_hash: [id; 32],
             expires: UnixMillis(expires),
             at: UnixMillis(0),
+            duty: duty(expires % 20 == 0),
         },
         Step::Admit(id, name, at) => Command::Admit {
             invite: InviteId([id; 8]),
@@ -247,6 +259,9 @@ fn command(state: &State, step: &Step) -> Command {
             tag: [u8::from(n % 7 == 0); 16],
         },
         Step::ClearPin(who, so) => Command::ClearPin { who: client_name(who), role: role(so) },
+        Step::Duty(m, standby) => Command::SetDuty { member: MemberId(m), duty: duty(standby) },
+        Step::CountRetry(m) => Command::CountRetry { member: MemberId(m) },
+        Step::Recover(m) => Command::Recover { member: MemberId(m) },
         Step::Partial(true) => Command::SetOption(GroupOption::PartialKeys(PartialKeys::Allow)),
         Step::Partial(false) => Command::SetOption(GroupOption::PartialKeys(PartialKeys::Refuse)),
     }
@@ -275,6 +290,7 @@ fn check_step(before: &State, after: &State, command: &Command, effects: &Effect
         seen.newest = member.0;
     }
     check_rows(before, after, command, effects);
+    check_duties(before, after, command);
     check_pins(before, after, command, effects);
     check_requests(before, after, command, effects, seen);
 }
@@ -298,6 +314,21 @@ fn check_rows(before: &State, after: &State, command: &Command, effects: &Effect
     let same =
         before.members == after.members && before.options == after.options && before.smks == after.smks;
     assert!(same || effects.roster);
+}
+
+/// No SetDuty takes the last active member away; tries end with being in sync, and go up one at a time.
+fn check_duties(before: &State, after: &State, command: &Command) {
+    let active = |state: &State| state.members().filter(|(_, m)| m.duty == Duty::Active).count();
+    if matches!(command, Command::SetDuty { .. }) && active(before) > 0 {
+        assert!(active(after) > 0, "{command} left no active member");
+    }
+    for (id, member) in after.members() {
+        let old = before.member(id).map_or(WayBack::default(), |old| old.way_back);
+        let new = member.way_back;
+        assert!(member.standing != Standing::InSync || new == WayBack::default());
+        assert!(new == WayBack::default() || new.tries == old.tries || new.tries == old.tries + 1);
+        assert!(!new.called || old.called || matches!(command, Command::Recover { .. }));
+    }
 }
 
 /// A count goes up by charges alone, and down by a right try or a new PIN alone; nobody moves another's.
@@ -417,6 +448,7 @@ fn the_steps_reach_every_ending() {
         "Rejected(WrongStanding(m))",
         "Rejected(InviteInvalid)",
         "Charged()",
+        "Rejected(LastActive(m))",
         "Rejected(PinChanged(User))",
         "Rejected(PinNotSet(User))",
     ] {

@@ -2,7 +2,8 @@
 
 use super::apply::{Applied, cut_reason, malformed};
 use super::{
-    Bootstrap, Effects, Group, Invite, InviteId, LeaveReason, Member, Outcome, Rejection, Standing, State,
+    Bootstrap, Duty, Effects, Group, Invite, InviteId, LeaveReason, Member, Outcome, Rejection, Standing,
+    State, WayBack,
 };
 use crate::clock::UnixMillis;
 use crate::domain::{LogIndex, MemberCard, MemberId};
@@ -15,6 +16,10 @@ const FIRST_MEMBER: MemberId = MemberId(1);
 
 fn changed() -> Effects {
     Effects { roster: true, ..Effects::default() }
+}
+
+fn new_member(card: MemberCard, standing: Standing, duty: Duty, index: LogIndex) -> Member {
+    Member { card, standing, index, duty, way_back: WayBack::default() }
 }
 
 impl State {
@@ -33,7 +38,7 @@ impl State {
         self.group = Some(Group { id: group, lineage, label, authority });
         self.options = options;
         self.smks.insert(smk.generation, smk);
-        self.members.insert(FIRST_MEMBER, Member { card, standing: Standing::InSync, index });
+        self.members.insert(FIRST_MEMBER, new_member(card, Standing::InSync, Duty::Active, index));
         self.next_member = FIRST_MEMBER.0 + 1;
         self.next_object = 1;
         Ok(changed())
@@ -45,6 +50,7 @@ impl State {
         secret_hash: [u8; 32],
         expires: UnixMillis,
         at: UnixMillis,
+        duty: Duty,
     ) -> Applied {
         self.drop_expired(at);
         if self.invites.contains_key(&id) || expires <= at {
@@ -53,7 +59,7 @@ impl State {
         if self.invites.len() >= INVITES_MAX {
             return Err(Rejection::TooManyInvites);
         }
-        self.invites.insert(id, Invite { secret_hash, expires });
+        self.invites.insert(id, Invite { secret_hash, expires, duty });
         Ok(changed())
     }
 
@@ -65,9 +71,7 @@ impl State {
         card: MemberCard,
     ) -> Applied {
         self.drop_expired(at);
-        if !self.invites.contains_key(&invite) {
-            return Err(Rejection::InviteInvalid);
-        }
+        let duty = self.invites.get(&invite).map(|open| open.duty).ok_or(Rejection::InviteInvalid)?;
         if self.members.len() >= MEMBERS_MAX {
             return Err(Rejection::TooManyMembers);
         }
@@ -76,7 +80,7 @@ impl State {
         self.invites.remove(&invite);
         let id = MemberId(self.next_member);
         self.next_member += 1;
-        self.members.insert(id, Member { card, standing: Standing::OutOfSync(None), index });
+        self.members.insert(id, new_member(card, Standing::OutOfSync(None), duty, index));
         Ok(Effects { outcome: Outcome::Admitted(id), ..changed() })
     }
 
@@ -111,6 +115,9 @@ impl State {
         if !matches!(member.standing, Standing::OutOfSync(_)) {
             return Err(Rejection::WrongStanding(id));
         }
+        if matches!(member.standing, Standing::OutOfSync(Some(_))) {
+            member.way_back.tries = member.way_back.tries.saturating_add(1);
+        }
         member.standing = Standing::Entering(index);
         member.index = index;
         Ok(changed())
@@ -121,6 +128,7 @@ impl State {
         match member.standing {
             Standing::Entering(entered) if reached >= entered => {
                 member.standing = Standing::InSync;
+                member.way_back = WayBack::default();
                 member.index = index;
                 Ok(changed())
             }
@@ -137,6 +145,50 @@ impl State {
         member.standing = Standing::OutOfSync(Some(cut_reason(reason)));
         member.index = index;
         Ok(changed())
+    }
+
+    /// Members out of sync count as active ones: they come back.
+    pub(super) fn set_duty(&mut self, index: LogIndex, id: MemberId, duty: Duty) -> Applied {
+        let others = self.members.iter().any(|(other, member)| *other != id && member.duty == Duty::Active);
+        let member = self.members.get_mut(&id).ok_or(Rejection::NoSuchMember(id))?;
+        if member.duty == duty {
+            return Ok(Effects::default());
+        }
+        if duty == Duty::Standby && !others {
+            return Err(Rejection::LastActive(id));
+        }
+        member.duty = duty;
+        member.index = index;
+        Ok(changed())
+    }
+
+    pub(super) fn count_retry(&mut self, index: LogIndex, id: MemberId) -> Applied {
+        let member = self.left(id)?;
+        member.way_back.tries = member.way_back.tries.saturating_add(1);
+        member.index = index;
+        Ok(changed())
+    }
+
+    /// Nothing to do for a member that is in sync or on its way.
+    pub(super) fn recover(&mut self, index: LogIndex, id: MemberId) -> Applied {
+        match self.left(id) {
+            Ok(member) => {
+                member.way_back.called = true;
+                member.index = index;
+                Ok(changed())
+            }
+            Err(Rejection::WrongStanding(_)) => Ok(Effects::default()),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// A member that has left the in-sync set.
+    fn left(&mut self, id: MemberId) -> Result<&mut Member, Rejection> {
+        let member = self.members.get_mut(&id).ok_or(Rejection::NoSuchMember(id))?;
+        match member.standing {
+            Standing::OutOfSync(Some(_)) => Ok(member),
+            _ => Err(Rejection::WrongStanding(id)),
+        }
     }
 
     /// Entering members do not count: they may lack any key.

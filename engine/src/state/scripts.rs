@@ -83,7 +83,8 @@ impl Story {
         let _ = writeln!(out, "{index} {:?}", effects.outcome);
         for (id, member) in self.state.members() {
             if before.member(id) != Some(member) {
-                let _ = writeln!(out, "   member {id} {} {:?}", member.card.name, member.standing);
+                let _ = write!(out, "   member {id} {} {:?}", member.card.name, member.standing);
+                out.push_str(&rest(member));
             }
         }
         for (id, member) in before.members() {
@@ -112,9 +113,21 @@ impl Story {
 
     fn roster(&self, out: &mut String) {
         for (id, member) in self.state.members() {
-            let _ = writeln!(out, "{id} {} {} {:?}", member.card.name, member.card.address, member.standing);
+            let _ = write!(out, "{id} {} {} {:?}", member.card.name, member.card.address, member.standing);
+            out.push_str(&rest(member));
         }
     }
+}
+
+/// What most rows do not have.
+fn rest(member: &Member) -> String {
+    let duty = if member.duty == Duty::Standby { ", standby" } else { "" };
+    let tries = match member.way_back.tries {
+        0 => String::new(),
+        tries => format!(", tries {tries}"),
+    };
+    let called = if member.way_back.called { ", called" } else { "" };
+    format!("{duty}{tries}{called}\n")
 }
 
 fn phase(phase: &Phase) -> String {
@@ -197,6 +210,7 @@ fn command(words: &[&str]) -> Command {
             secret_hash: [0; 32],
             expires: millis("expires"),
             at: millis("at"),
+            duty: if words.contains(&"standby") { Duty::Standby } else { Duty::Active },
         },
         "admit" => Command::Admit {
             invite: invite_id(words[1]),
@@ -256,6 +270,19 @@ fn command(words: &[&str]) -> Command {
             name: words[1].parse().expect("a name"),
             tls: Fingerprint([number(positional[0]) as u8; 32]),
         },
+        "duty" => Command::SetDuty {
+            member: member(words[1]),
+            duty: match positional[0] {
+                "standby" => Duty::Standby,
+                _ => Duty::Active,
+            },
+        },
+        "count-retry" => Command::CountRetry { member: member(words[1]) },
+        "recover" => Command::Recover { member: member(words[1]) },
+        "auto-recovery" => Command::SetOption(GroupOption::AutoRecovery(AutoRecovery {
+            retries: words[1].parse().expect("a number"),
+            interval_seconds: option(words, "interval").map_or(60, number) as u32,
+        })),
         "remove-client" => Command::RemoveClient { name: words[1].parse().expect("a name") },
         other => panic!("no command {other}"),
     }
@@ -335,6 +362,13 @@ fn every_command() -> Vec<Command> {
         "clear-pin uid:5 so",
         "add-client web 5",
         "remove-client web",
+        "duty m2 standby",
+        "duty m2 active",
+        "count-retry m2",
+        "recover m2",
+        "auto-recovery -1 interval=60",
+        "auto-recovery 5 interval=1",
+        "invite a standby expires=300 at=2",
     ];
     commands.extend(later.iter().map(|line| command(&line.split_whitespace().collect::<Vec<_>>())));
     commands
@@ -366,6 +400,7 @@ fn every_outcome() -> Vec<Outcome> {
         Rejection::ClientExists("web".parse().expect("a name")),
         Rejection::NoSuchClient("web".parse().expect("a name")),
         Rejection::TooManyClients,
+        Rejection::LastActive(MemberId(2)),
     ];
     let requests = [
         RequestState::Creating(vec![id]),

@@ -1,11 +1,12 @@
 //! What clients ask. A client may ask any member; the service carries it to the member that can answer.
 
+use super::member::{Compared, ComparisonTotals};
 use super::slot::{SlotCall, SlotReply};
 use crate::domain::{
     ApplicationName, Attributes, CannotCarry, Fingerprint, Generation, GroupId, KeyAlgorithm, Lineage,
     LogIndex, Mechanism, MemberId, ObjectClass, ObjectId, RequestId, Role,
 };
-use crate::state::{GroupOption, LeaveReason, Options, RecoveryCopy};
+use crate::state::{Duty, GroupOption, LeaveReason, Options, RecoveryCopy};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use zeroize::Zeroizing;
@@ -77,6 +78,20 @@ pub enum ClientRequest {
     RemoveClient(ApplicationName),
     /// The applications that have a certificate.
     Clients,
+    /// As Invite, for a member that begins as a standby.
+    InviteStandby {
+        /// Life, seconds.
+        life_seconds: u64,
+    },
+    /// Makes a member active or a standby.
+    SetDuty {
+        /// The member.
+        member: MemberId,
+        /// What it shall be.
+        duty: Duty,
+    },
+    /// Takes a member back into the in-sync set, however many tries were made.
+    RecoverMember(MemberId),
 }
 
 /// What to generate.
@@ -215,6 +230,28 @@ pub enum Answer {
     },
     /// To Clients: each with the key of its certificate.
     Clients(Vec<(ApplicationName, Fingerprint)>),
+    /// To Synchronize.
+    Synchronized {
+        /// What was not done first, then what was.
+        rows: Vec<ComparisonRow>,
+        /// In numbers, member by member.
+        totals: Vec<(MemberId, ComparisonTotals)>,
+        /// True if there was no room for all rows.
+        more: bool,
+    },
+}
+
+/// What `synchronize` did with one object on one member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComparisonRow {
+    /// The member.
+    pub member: MemberId,
+    /// The object; None for what concerns the whole member.
+    pub object: Option<ObjectId>,
+    /// Its label, if it is known.
+    pub label: String,
+    /// What was done.
+    pub action: Compared,
 }
 
 /// What `status` shows.
@@ -271,6 +308,10 @@ pub struct MemberStatus {
     pub token: String,
     /// Kinds of keys that it cannot carry.
     pub cannot: Vec<(KeyAlgorithm, CannotCarry)>,
+    /// What it is for.
+    pub duty: Duty,
+    /// True if it comes back into the in-sync set only once an operator asks for it.
+    pub awaits_operator: bool,
 }
 
 /// An object as clients see it.

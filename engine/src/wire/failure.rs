@@ -52,6 +52,8 @@ pub enum FailureKind {
     Stopping,
     /// A fault of ours; the member's log says more.
     Internal,
+    /// This member is a standby, and active ones serve.
+    Standby,
 }
 
 /// A failure as it travels. The message says what, why and what to do; never a secret.
@@ -89,7 +91,8 @@ impl Failure {
             | FailureKind::TokenFailed
             | FailureKind::NotInSync
             | FailureKind::Stopping
-            | FailureKind::Internal => Remedy::TryAnotherMember,
+            | FailureKind::Internal
+            | FailureKind::Standby => Remedy::TryAnotherMember,
         }
     }
 }

@@ -28,6 +28,10 @@ pub enum MemberRequest {
     Readmit(Box<JoinRequest>),
     /// Asks for what this member failed to import: object, reason, tries.
     Failures,
+    /// A standby asks whether this member serves as an active one.
+    Pulse,
+    /// Asks to compare agreed with held now, with a state that has reached this index.
+    Compare(LogIndex),
 }
 
 /// Raft's calls.
@@ -89,6 +93,79 @@ pub enum TokenHealth {
     Failed(String),
 }
 
+/// What one member's comparison of everything came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// All of it, counted.
+    pub totals: ComparisonTotals,
+    /// What was not done first, then what was.
+    pub rows: Vec<(ObjectId, Compared)>,
+    /// True if there was no room for all rows.
+    pub more: bool,
+}
+
+/// A comparison in numbers of objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComparisonTotals {
+    /// Brought into the token now.
+    pub imported: u64,
+    /// Removed from it now.
+    pub dropped: u64,
+    /// As they should be.
+    pub kept: u64,
+    /// Not as they should be.
+    pub cannot: u64,
+}
+
+impl ComparisonTotals {
+    /// Counts one object.
+    pub fn count(&mut self, what: &Compared) {
+        *match what {
+            Compared::Imported => &mut self.imported,
+            Compared::Dropped => &mut self.dropped,
+            Compared::Kept => &mut self.kept,
+            Compared::Cannot { .. } => &mut self.cannot,
+        } += 1;
+    }
+}
+
+/// What a comparison did with one object. Order is the wire format.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Compared {
+    /// It was missing, or had an older version.
+    Imported,
+    /// It was removed by the group.
+    Dropped,
+    /// Agreed and held are equal.
+    Kept,
+    /// They are not, and the member cannot make them so.
+    Cannot {
+        /// Why, for people.
+        why: String,
+    },
+}
+
+impl Compared {
+    /// What is to be read first has the lowest.
+    pub fn urgency(&self) -> u8 {
+        match self {
+            Self::Cannot { .. } => 0,
+            Self::Imported => 1,
+            Self::Dropped => 2,
+            Self::Kept => 3,
+        }
+    }
+
+    /// About as many bytes as it takes in an answer.
+    pub fn bytes(&self) -> usize {
+        const ROW: usize = 32;
+        match self {
+            Self::Cannot { why } => ROW + why.len(),
+            Self::Imported | Self::Dropped | Self::Kept => ROW,
+        }
+    }
+}
+
 /// Answers between members.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum MemberAnswer {
@@ -104,4 +181,11 @@ pub enum MemberAnswer {
     Readmit(Box<super::join::JoinAnswer>),
     /// To Failures: object, reason, tries.
     Failures(Vec<(ObjectId, String, u32)>),
+    /// To Pulse.
+    Pulse {
+        /// True if it is active, in sync, its token works, and it may use keys now.
+        serves: bool,
+    },
+    /// To Compare.
+    Compared(Comparison),
 }

@@ -8,12 +8,15 @@ mod member;
 mod slot;
 
 pub use client::{
-    Answer, ClientRequest, CoverageCell, CoverageRow, CoverageState, CreateKey, Deletion, GroupStatus,
-    ImportKey, KeyTemplate, MemberStatus, ObjectRow, SecretBytes, UseKind, UseRequest,
+    Answer, ClientRequest, ComparisonRow, CoverageCell, CoverageRow, CoverageState, CreateKey, Deletion,
+    GroupStatus, ImportKey, KeyTemplate, MemberStatus, ObjectRow, SecretBytes, UseKind, UseRequest,
 };
 pub use failure::{Failure, FailureKind, Remedy};
 pub use join::{Delivery, JoinAnswer, JoinRequest, Roster, RosterRow};
-pub use member::{MemberAnswer, MemberRequest, ObjectReport, ObjectStatus, RaftCall, Report, TokenHealth};
+pub use member::{
+    Compared, Comparison, ComparisonTotals, MemberAnswer, MemberRequest, ObjectReport, ObjectStatus,
+    RaftCall, Report, TokenHealth,
+};
 pub use slot::{
     Change, ClientName, Keep, KeyRef, Made, MakeBy, PinState, Role, Sealed, SessionName, SlotAnswer,
     SlotCall, SlotInfo, SlotReply, SlotRequest, Ticket,

@@ -1,6 +1,6 @@
 //! Commands about the group and its members.
 
-use super::done;
+use super::{done, standing};
 use crate::caller::{Ask, Caller, status, unexpected};
 use crate::cli::{Command, Member, Options, PinCommand, PinRole};
 use crate::exit::Problem;
@@ -23,17 +23,14 @@ pub(super) async fn run(
     match command {
         Command::Status => Ok(output::status(&status(ask, limit).await?)),
         Command::Invite { life } => {
-            match caller.read(|| ClientRequest::Invite { life_seconds: *life }).await? {
-                Answer::Invitation(text) => Ok(View::line(text.clone(), json!({"invitation": text}))),
-                other => Err(unexpected(&other)),
-            }
+            standing::invitation(caller.read(|| ClientRequest::Invite { life_seconds: *life }).await?)
         }
         Command::Check => findings(caller.read(|| ClientRequest::Check).await?, json, None),
         Command::Synchronize => {
             let spinner = spinner("comparing agreed with held on every member", json);
             let answer = caller.read(|| ClientRequest::Synchronize).await;
             spinner.finish_and_clear();
-            findings(answer?, json, Some("agreed and held are equal"))
+            standing::synchronized(answer?, json)
         }
         Command::Coverage => Ok(output::coverage(&coverage(ask, limit, json).await?)),
         Command::StepDown { to } => {
@@ -43,10 +40,10 @@ pub(super) async fn run(
                 primary.as_ref().map_or("handed over".into(), |m| format!("handed over: the primary is {m}"));
             Ok(View::line(text, json!({"done": true, "primary": primary})))
         }
-        Command::Recover(_) => {
-            let answer = caller.read(|| ClientRequest::Recover).await?;
-            findings(answer, json, Some("the token is in use: there is nothing to recover"))
-        }
+        Command::Recover(_) => match caller.read(|| ClientRequest::Recover).await? {
+            Answer::Done => Ok(View::done("this member is taken back as soon as it has caught up")),
+            answer => findings(answer, json, Some("the token is in use: there is nothing to recover")),
+        },
         // `run` of the crate's root keeps every other command to itself.
         other => Err(Problem::usage(format!("{other:?} needs no running member"), "")),
     }
@@ -109,6 +106,7 @@ pub(super) async fn member(ask: &dyn Ask, limit: Duration, command: &Member) -> 
             done(&caller, || ClientRequest::RemoveMember(*member)).await?;
             Ok(View::done(format!("{member} is removed for good")))
         }
+        other => standing::member(ask, limit, other).await,
     }
 }
 
@@ -172,9 +170,12 @@ fn parse_option(name: &str, value: &str) -> Result<GroupOption, Problem> {
         ("isolated_service", "serve") => Ok(GroupOption::IsolatedService(IsolatedService::Serve)),
         ("isolated_service", "fence") => Ok(GroupOption::IsolatedService(IsolatedService::Fence)),
         ("isolated_service", _) => Err(wrong("serve or fence")),
+        ("auto_recovery", numbers) => standing::parse_recovery(numbers)
+            .map(GroupOption::AutoRecovery)
+            .ok_or_else(|| wrong("the tries (0 for none, -1 for no end), and the seconds between two: 5,60")),
         _ => Err(Problem::usage(
             format!("there is no option '{name}'"),
-            "there are partial_keys, allow_inmemory_import, isolated_service and allow_init_token",
+            "there are partial_keys, allow_inmemory_import, isolated_service, allow_init_token and auto_recovery",
         )),
     }
 }

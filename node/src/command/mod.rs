@@ -5,6 +5,7 @@ mod group;
 pub(crate) use group::coverage;
 mod key;
 mod keyring;
+mod standing;
 mod streams;
 pub(crate) mod uses;
 
@@ -25,6 +26,7 @@ pub async fn run(ask: &dyn Ask, cli: &Cli) -> Result<Option<View>, Problem> {
         Command::Member(command) => group::member(ask, limit, command).await.map(Some),
         Command::Client(command) => client::run(ask, limit, command).await.map(Some),
         Command::Pin(command) => group::pin(ask, limit, command).await.map(Some),
+        Command::RecoveryMode(options) => standing::recovery_mode(ask, limit, options).await.map(Some),
         Command::GroupOption(command) => group::option(ask, limit, command).await.map(Some),
         other => group::run(ask, limit, other, cli.global.json).await.map(Some),
     }

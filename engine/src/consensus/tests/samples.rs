@@ -74,6 +74,7 @@ pub(super) fn reserve(count: u64) -> Command {
 
 pub(super) fn invite(number: u8) -> Command {
     Command::Invite {
+        duty: crate::state::Duty::Active,
         id: InviteId([number; 8]),
         secret_hash: [number; 32],
         expires: UnixMillis(2000),

@@ -42,7 +42,7 @@ impl Core {
             Ok(Ok(_)) => {}
             Ok(Err(failure)) if failure.remedy() == Remedy::GiveUp => return Err(failure),
             Ok(Err(_)) | Err(_) => {
-                self.may_serve()?;
+                self.may_answer()?;
                 if self.agreed.read(|state| state.options().isolated_service) == IsolatedService::Fence {
                     return Err(Failure::new(FailureKind::NoQuorum, "no quorum of members answers"));
                 }

@@ -221,7 +221,7 @@ impl Core {
             }
         };
         let serves = self.agreed.read(|state| state.options().isolated_service == IsolatedService::Serve);
-        if !serves || self.may_serve().is_err() {
+        if !serves || self.may_answer().is_err() {
             return Err(failure);
         }
         let version = self.prove_pin_isolated(&call.who, *role, pin).await?;

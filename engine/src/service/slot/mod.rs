@@ -96,7 +96,9 @@ impl Core {
             SlotRequest::Make { .. } => limits::GENERATE_ATTEMPT,
             _ => limits::ATTEMPT,
         };
-        let others = self.agreed.read(|state| state.in_sync());
+        // By the time that no active member has answered, this standby may serve.
+        let standby = failure.kind == FailureKind::Standby;
+        let others = self.agreed.read(|state| state.in_serving_order());
         for member in others.into_iter().filter(|member| *member != self.me) {
             let forward = MemberRequest::Forward(Box::new(ClientRequest::Slot(Box::new(call.clone()))));
             match self.call_member(member, forward, limit).await {
@@ -109,7 +111,7 @@ impl Core {
                 Err(next) => failure = next,
             }
         }
-        Err(failure)
+        if standby { self.slot_here(&call).await } else { Err(failure) }
     }
 
     /// Carries out a call on the virtual slot at this member, or says who can.

@@ -132,7 +132,7 @@ impl Core {
             let text = format!("more than {} random bytes of one call", limits::RANDOM_MAX_BYTES);
             return Err(Failure::new(FailureKind::BadRequest, text));
         }
-        self.may_serve()?;
+        self.may_answer()?;
         Ok(SlotAnswer::Output(SecretBytes(self.in_time(limits::ATTEMPT, self.token.random(bytes)).await?)))
     }
 
