@@ -381,6 +381,14 @@ pub enum Member {
         #[arg(value_parser = member_id)]
         member: MemberId,
     },
+    /// Say how much the group prefers a member as its primary
+    Priority {
+        /// Its id
+        #[arg(value_parser = member_id)]
+        member: MemberId,
+        /// 0 to 255; the lowest leads, 128 is every member's until it is set
+        priority: u8,
+    },
 }
 
 /// What to do with the group's options.
@@ -389,7 +397,8 @@ pub enum Options {
     /// Show them
     Show,
     /// Set one: partial_keys refuse|allow, allow_inmemory_import true|false, isolated_service serve|fence,
-    /// allow_init_token true|false
+    /// allow_init_token true|false, primary_override true|false (priority before uptime when the primary is chosen),
+    /// uptime_margin_s 0 to 86400 (uptimes that differ by no more are equal)
     Set {
         /// Its name
         name: String,
@@ -518,6 +527,7 @@ mod tests {
             "key decrypt 3 --mechanism rsa-oaep",
             "member list",
             "member remove m2",
+            "member priority m2 1",
             "option show",
             "option set partial_keys allow",
             "synchronize",

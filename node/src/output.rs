@@ -6,6 +6,7 @@ use data_encoding::BASE64;
 use keyraft_engine::domain::{
     ApplicationName, AttributeType, AttributeValue, Attributes, Fingerprint, Generation, ObjectClass,
 };
+use keyraft_engine::limits::PRIORITY_DEFAULT;
 use keyraft_engine::state::RecoveryCopy;
 use keyraft_engine::wire::{CoverageRow, CoverageState, GroupStatus, MemberStatus, ObjectRow};
 use serde_json::{Value, json};
@@ -155,12 +156,16 @@ pub fn members(status: &GroupStatus) -> View {
             (false, true) => "voter",
             (false, false) => "learner",
         };
+        let role = match m.priority {
+            PRIORITY_DEFAULT => role.to_string(),
+            priority => format!("{role}, priority {priority}"),
+        };
         let cannot: Vec<String> = m.cannot.iter().map(|(kind, _)| kind.to_string()).collect();
         vec![
             m.member.to_string(),
             printable(&m.name),
             printable(&m.address),
-            role.to_string(),
+            role,
             standing(m),
             m.reached.map(|i| i.to_string()).unwrap_or_default(),
             printable(&m.token),
@@ -173,6 +178,7 @@ pub fn members(status: &GroupStatus) -> View {
             "name": m.name,
             "address": m.address,
             "voter": m.voter,
+            "priority": m.priority,
             "primary": status.primary == Some(m.member),
             "in_sync": m.in_sync,
             "reason": m.reason.as_ref().map(|r| r.to_string()),
@@ -197,6 +203,8 @@ pub fn options(status: &GroupStatus) -> View {
         vec!["allow_inmemory_import".into(), status.options.allow_inmemory_import.to_string()],
         vec!["isolated_service".into(), isolated.clone()],
         vec!["allow_init_token".into(), status.options.allow_init_token.to_string()],
+        vec!["primary_override".into(), status.options.primary_override.to_string()],
+        vec!["uptime_margin_s".into(), status.options.uptime_margin_s.to_string()],
     ];
     View {
         text: table(&["OPTION", "VALUE"], rows),
@@ -205,6 +213,8 @@ pub fn options(status: &GroupStatus) -> View {
             "allow_inmemory_import": status.options.allow_inmemory_import,
             "isolated_service": isolated,
             "allow_init_token": status.options.allow_init_token,
+            "primary_override": status.options.primary_override,
+            "uptime_margin_s": status.options.uptime_margin_s,
         }),
     }
 }
@@ -344,6 +354,7 @@ mod tests {
             reached: Some(LogIndex(9)),
             token: "SoftHSM v2".into(),
             cannot,
+            priority: PRIORITY_DEFAULT,
         };
         GroupStatus {
             answered_by: MemberId(1),

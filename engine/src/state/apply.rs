@@ -2,7 +2,7 @@
 
 use super::{Command, Effects, GroupOption, LeaveReason, Outcome, Refusal, Rejection, State};
 use crate::domain::LogIndex;
-use crate::limits::TEXT_MAX_BYTES;
+use crate::limits::{TEXT_MAX_BYTES, UPTIME_MARGIN_MAX_SECONDS};
 
 /// What a room of `apply` answers: effects, or a refusal that changed nothing.
 pub(super) type Applied = Result<Effects, Rejection>;
@@ -37,25 +37,31 @@ fn dispatch(state: &mut State, index: LogIndex, command: Command) -> Applied {
         Command::Put { request, objects } => state.put(index, &request, objects),
         Command::Settle { settlements } => state.settle(index, settlements),
         Command::Remove { request, objects } => state.remove(index, &request, objects),
-        Command::SetOption(option) => Ok(state.set_option(option)),
+        Command::SetOption(option) => state.set_option(option),
         Command::SetPin { role, hash, follows, by } => state.pins.set(role, hash, follows, by),
         Command::ChargePin { who, role, attempt, tag } => state.pins.charge(index, who, role, attempt, tag),
         Command::ClearPin { who, role } => Ok(state.pins.clear(who, role)),
         Command::Replace { request, object } => state.replace(index, &request, object),
         Command::AddClient { name, tls } => state.applications.add(name, tls),
         Command::RemoveClient { name } => state.applications.remove(name),
+        Command::SetPriority { member, priority } => state.set_priority(index, member, priority),
     }
 }
 
 impl State {
-    fn set_option(&mut self, option: GroupOption) -> Effects {
+    fn set_option(&mut self, option: GroupOption) -> Applied {
         match option {
             GroupOption::PartialKeys(value) => self.options.partial_keys = value,
             GroupOption::AllowInmemoryImport(value) => self.options.allow_inmemory_import = value,
             GroupOption::IsolatedService(value) => self.options.isolated_service = value,
             GroupOption::AllowInitToken(value) => self.options.allow_init_token = value,
+            GroupOption::PrimaryOverride(value) => self.options.primary_override = value,
+            GroupOption::UptimeMargin(seconds) if seconds > UPTIME_MARGIN_MAX_SECONDS => {
+                return Err(malformed("the margin of uptimes is over its limit"));
+            }
+            GroupOption::UptimeMargin(seconds) => self.options.uptime_margin_s = seconds,
         }
-        Effects { roster: true, ..Effects::default() }
+        Ok(Effects { roster: true, ..Effects::default() })
     }
 }
 

@@ -154,6 +154,13 @@ pub enum Command {
         /// Its name.
         name: ApplicationName,
     },
+    /// Says how much the group prefers a member as its primary.
+    SetPriority {
+        /// The member.
+        member: MemberId,
+        /// The lowest leads.
+        priority: u8,
+    },
 }
 
 /// openraft asks for Display and prints it: kinds and ids, never contents.
@@ -187,6 +194,7 @@ impl fmt::Display for Command {
             }
             Self::AddClient { name, .. } => write!(f, "AddClient {name}"),
             Self::RemoveClient { name } => write!(f, "RemoveClient {name}"),
+            Self::SetPriority { member, priority } => write!(f, "SetPriority {member} {priority}"),
         }
     }
 }
@@ -374,6 +382,10 @@ pub struct Options {
     pub isolated_service: IsolatedService,
     /// Lets the security officer of the virtual token empty it by C_InitToken.
     pub allow_init_token: bool,
+    /// Among candidates for primary, priority comes before uptime.
+    pub primary_override: bool,
+    /// Uptimes of candidates for primary that differ by no more are equal, seconds.
+    pub uptime_margin_s: u32,
 }
 
 /// One option, set. Order is the log format.
@@ -387,6 +399,10 @@ pub enum GroupOption {
     IsolatedService(IsolatedService),
     /// See [`Options::allow_init_token`].
     AllowInitToken(bool),
+    /// See [`Options::primary_override`].
+    PrimaryOverride(bool),
+    /// See [`Options::uptime_margin_s`]; at most `limits::UPTIME_MARGIN_MAX_SECONDS`.
+    UptimeMargin(u32),
 }
 
 /// What an applied command came to. The same on every member.

@@ -29,6 +29,7 @@ use crate::domain::{
     ContentKey, Envelope, Generation, GroupId, Lineage, LogIndex, MemberCard, MemberId, ObjectClass,
     ObjectId, RequestId,
 };
+use crate::limits;
 use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,6 +54,14 @@ pub struct Member {
     pub standing: Standing,
     /// The entry that last wrote this row.
     pub index: LogIndex,
+    /// How much it is preferred as primary: the lowest leads.
+    pub priority: u8,
+}
+
+impl Member {
+    fn new(card: MemberCard, standing: Standing, index: LogIndex) -> Self {
+        Self { card, standing, index, priority: limits::PRIORITY_DEFAULT }
+    }
 }
 
 /// Where an object stands.

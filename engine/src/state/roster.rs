@@ -33,7 +33,7 @@ impl State {
         self.group = Some(Group { id: group, lineage, label, authority });
         self.options = options;
         self.smks.insert(smk.generation, smk);
-        self.members.insert(FIRST_MEMBER, Member { card, standing: Standing::InSync, index });
+        self.members.insert(FIRST_MEMBER, Member::new(card, Standing::InSync, index));
         self.next_member = FIRST_MEMBER.0 + 1;
         self.next_object = 1;
         Ok(changed())
@@ -76,7 +76,7 @@ impl State {
         self.invites.remove(&invite);
         let id = MemberId(self.next_member);
         self.next_member += 1;
-        self.members.insert(id, Member { card, standing: Standing::OutOfSync(None), index });
+        self.members.insert(id, Member::new(card, Standing::OutOfSync(None), index));
         Ok(Effects { outcome: Outcome::Admitted(id), ..changed() })
     }
 
@@ -94,6 +94,13 @@ impl State {
         self.check_unique(&card, Some(id))?;
         let member = self.members.get_mut(&id).ok_or(Rejection::NoSuchMember(id))?;
         member.card = card;
+        member.index = index;
+        Ok(changed())
+    }
+
+    pub(super) fn set_priority(&mut self, index: LogIndex, id: MemberId, priority: u8) -> Applied {
+        let member = self.members.get_mut(&id).ok_or(Rejection::NoSuchMember(id))?;
+        member.priority = priority;
         member.index = index;
         Ok(changed())
     }

@@ -77,6 +77,13 @@ pub enum ClientRequest {
     RemoveClient(ApplicationName),
     /// The applications that have a certificate.
     Clients,
+    /// Says how much the group prefers a member as its primary.
+    SetPriority {
+        /// The member.
+        member: MemberId,
+        /// The lowest leads.
+        priority: u8,
+    },
 }
 
 /// What to generate.
@@ -271,6 +278,8 @@ pub struct MemberStatus {
     pub token: String,
     /// Kinds of keys that it cannot carry.
     pub cannot: Vec<(KeyAlgorithm, CannotCarry)>,
+    /// How much it is preferred as primary: the lowest leads.
+    pub priority: u8,
 }
 
 /// An object as clients see it.

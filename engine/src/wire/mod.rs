@@ -13,7 +13,9 @@ pub use client::{
 };
 pub use failure::{Failure, FailureKind, Remedy};
 pub use join::{Delivery, JoinAnswer, JoinRequest, Roster, RosterRow};
-pub use member::{MemberAnswer, MemberRequest, ObjectReport, ObjectStatus, RaftCall, Report, TokenHealth};
+pub use member::{
+    Fitness, MemberAnswer, MemberRequest, ObjectReport, ObjectStatus, RaftCall, Report, TokenHealth,
+};
 pub use slot::{
     Change, ClientName, Keep, KeyRef, Made, MakeBy, PinState, Role, Sealed, SessionName, SlotAnswer,
     SlotCall, SlotInfo, SlotReply, SlotRequest, Ticket,
