@@ -17,6 +17,8 @@ pub mod client; // a blocking connection to a member
 #[cfg(feature = "member")]
 pub mod token; // where keys live
 #[cfg(feature = "member")]
+pub mod membership; // who leads, and who votes
+#[cfg(feature = "member")]
 pub mod transport; // how it gets there
 #[cfg(feature = "member")]
 pub mod consensus; // how the group agrees

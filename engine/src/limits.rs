@@ -232,3 +232,28 @@ pub const COMPARISONS_MAX: usize = 8;
 pub const COMPARISON: Duration = Duration::from_secs(15);
 /// The rows of one comparison, bytes.
 pub const COMPARISON_MAX_BYTES: usize = 2 * 1024 * 1024;
+// Who leads, and who votes.
+/// The priority of a member that nobody gave one; the lowest leads.
+pub const PRIORITY_DEFAULT: u8 = 128;
+/// The widest margin within which uptimes count as equal, seconds: a day.
+pub const UPTIME_MARGIN_MAX_SECONDS: u32 = 86_400;
+/// Network interfaces that a member may monitor.
+pub const INTERFACES_MAX: usize = 32;
+/// What a member's data folder must have free for it to be fit to lead, bytes.
+pub const DISK_FREE_MIN_BYTES: u64 = 16 * 1024 * 1024;
+/// How long a candidate must be better than the primary before that hands over to it.
+pub const STEER_STEADY: Duration = Duration::from_secs(3);
+/// By how much longer another candidate must have been up for the primary to hand over for that.
+pub const STEER_BIAS: Duration = Duration::from_secs(1);
+/// The pause between two hand-overs that a primary makes by itself.
+pub const STEER_PAUSE: Duration = Duration::from_secs(30);
+/// Silence after which a voter's vote goes to a learner, if there is one.
+pub const VOTER_LOST: Duration = Duration::from_secs(30);
+/// How much later each further candidate stands when the primary's process is gone.
+pub const SUCCESSION_STEP: Duration = Duration::from_millis(30);
+/// The pause between two candidacies of one member for the place of a primary whose process is gone.
+pub const SUCCESSION_PAUSE: Duration = Duration::from_millis(25);
+/// Candidacies of one member for such a place; then Raft's own timers go on.
+pub const SUCCESSION_TRIES: u32 = 12;
+/// Tries to find out whether a member whose connection broke still listens.
+pub const LOST_PROBES: u32 = 4;

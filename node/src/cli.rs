@@ -394,6 +394,14 @@ pub enum Member {
         #[arg(value_parser = member_id)]
         member: MemberId,
     },
+    /// Say how much the group prefers a member as its primary
+    Priority {
+        /// Its id
+        #[arg(value_parser = member_id)]
+        member: MemberId,
+        /// 0 to 255; the lowest leads, 128 is every member's until it is set
+        priority: u8,
+    },
 }
 
 /// What to do with the group's options.
@@ -402,7 +410,9 @@ pub enum Options {
     /// Show them
     Show,
     /// Set one: partial_keys refuse|allow, allow_inmemory_import true|false, isolated_service serve|fence,
-    /// allow_init_token true|false, auto_recovery RETRIES[,SECONDS] (0 for none, -1 for no end)
+    /// allow_init_token true|false, auto_recovery RETRIES[,SECONDS] (0 for none, -1 for no end), primary_override
+    /// true|false (priority before uptime when the primary is chosen), uptime_margin_s 0 to 86400 (uptimes that differ by
+    /// no more are equal)
     Set {
         /// Its name
         name: String,
@@ -539,6 +549,7 @@ mod tests {
             "recovery-mode manual",
             "recovery-mode auto --retries -1 --interval 60",
             "option set auto_recovery -1,60",
+            "member priority m2 1",
             "option show",
             "option set partial_keys allow",
             "synchronize",

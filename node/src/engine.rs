@@ -217,6 +217,7 @@ fn member_config(config: &Config) -> Result<MemberConfig, Problem> {
             election_min: config.timings.election_min,
             election_max: config.timings.election_max,
         },
+        monitored_interfaces: config.monitored_interfaces.clone(),
     })
 }
 

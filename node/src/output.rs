@@ -10,8 +10,9 @@ use data_encoding::BASE64;
 use keyraft_engine::domain::{
     ApplicationName, AttributeType, AttributeValue, Attributes, Fingerprint, Generation, ObjectClass,
 };
+use keyraft_engine::limits::PRIORITY_DEFAULT;
 use keyraft_engine::state::RecoveryCopy;
-use keyraft_engine::wire::{CoverageRow, CoverageState, GroupStatus, MemberStatus, ObjectRow};
+use keyraft_engine::wire::{CoverageRow, CoverageState, GroupStatus, ObjectRow};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -152,6 +153,10 @@ pub fn members(status: &GroupStatus) -> View {
             (false, true) => "voter",
             (false, false) => "learner",
         };
+        let role = match m.priority {
+            PRIORITY_DEFAULT => role.to_string(),
+            priority => format!("{role}, priority {priority}"),
+        };
         let cannot: Vec<String> = m.cannot.iter().map(|(kind, _)| kind.to_string()).collect();
         vec![
             m.member.to_string(),
@@ -171,6 +176,7 @@ pub fn members(status: &GroupStatus) -> View {
             "name": m.name,
             "address": m.address,
             "voter": m.voter,
+            "priority": m.priority,
             "primary": status.primary == Some(m.member),
             "duty": m.duty.to_string(),
             "in_sync": m.in_sync,
@@ -199,6 +205,8 @@ pub fn options(status: &GroupStatus) -> View {
         vec!["isolated_service".into(), isolated.clone()],
         vec!["allow_init_token".into(), status.options.allow_init_token.to_string()],
         vec!["auto_recovery".into(), recovery_text(&status.options.auto_recovery)],
+        vec!["primary_override".into(), status.options.primary_override.to_string()],
+        vec!["uptime_margin_s".into(), status.options.uptime_margin_s.to_string()],
     ];
     View {
         text: table(&["OPTION", "VALUE"], rows),
@@ -208,6 +216,8 @@ pub fn options(status: &GroupStatus) -> View {
             "isolated_service": isolated,
             "allow_init_token": status.options.allow_init_token,
             "auto_recovery": recovery_json(&status.options.auto_recovery),
+            "primary_override": status.options.primary_override,
+            "uptime_margin_s": status.options.uptime_margin_s,
         }),
     }
 }
@@ -349,6 +359,7 @@ mod tests {
             cannot,
             duty: if in_sync { Duty::Active } else { Duty::Standby },
             awaits_operator: !in_sync,
+            priority: PRIORITY_DEFAULT,
         };
         GroupStatus {
             answered_by: MemberId(1),

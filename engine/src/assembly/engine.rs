@@ -9,7 +9,9 @@ use crate::domain::{Fingerprint, MemberId};
 use crate::envelope::{EnvelopeKey, EnvelopeKeys};
 use crate::limits;
 use crate::reconciler::{Catalogue, Progress, Reconciler, watch_token};
-use crate::service::{Core, Joins, Logins, Service, expel_returned, run_primary, settler::Watch, stand_by};
+use crate::service::{
+    Core, Joins, Logins, Service, Vitals, expel_returned, run_primary, settler::Watch, stand_by,
+};
 use crate::token::{SmkPresence, Token};
 use crate::transport::{self, Directory, LinkError, Links, pki};
 use crate::virtual_slot::sealed::Sessions;
@@ -146,6 +148,9 @@ impl Engine {
             comparisons,
             links,
             watch: Mutex::new(Watch::default()),
+            roll: Mutex::default(),
+            ranking: Mutex::default(),
+            vitals: Vitals::new(config.folder.clone(), config.monitored_interfaces.clone(), clock.now()),
             nudge: Notify::new(),
             ids: tokio::sync::Mutex::new(0..0),
             confirmed: watch::Sender::new(false),
@@ -192,8 +197,10 @@ impl Engine {
         }
     }
 
-    /// Stops in order: no new requests, no more consensus, the token last. Answered writes are on disk anyway.
+    /// Stops in order: leadership goes to another member, no new requests, no more consensus, the token last. Answered
+    /// writes are on disk anyway.
     pub async fn stop(mut self) {
+        self.service.0.leave_the_lead().await;
         self.stop.send_replace(true);
         let core = self.service.0;
         let mut ended = tokio::time::timeout(limits::ATTEMPT, finish(&mut self.tasks)).await;

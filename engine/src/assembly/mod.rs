@@ -42,6 +42,8 @@ pub struct MemberConfig {
     pub domain: Domain,
     /// Raft's times.
     pub timings: Timings,
+    /// Network interfaces whose state counts when the group chooses its primary.
+    pub monitored_interfaces: Vec<String>,
 }
 
 /// Why a member cannot begin or run.

@@ -50,10 +50,19 @@ pub(super) struct Inner {
     keeper: Arc<Keeper>,
     incoming: Incoming,
     recall: Arc<Recall>,
+    /// For so long after a word of its leader this member elects no other.
+    pub(super) lease: Duration,
     pub(super) leadership: watch::Receiver<Leadership>,
     fatal: watch::Receiver<Option<String>>,
     /// The voters are changed by one caller at a time.
     pub(super) changing: tokio::sync::Mutex<()>,
+}
+
+impl Inner {
+    /// When the leader was last heard, and who it was.
+    pub(super) fn heard_leader(&self) -> Option<(MemberId, tokio::time::Instant)> {
+        self.incoming.heard()
+    }
 }
 
 impl Consensus {
@@ -74,7 +83,8 @@ impl Consensus {
         let (leadership, fatal) = watch_metrics(me, raft.metrics());
         let incoming = Incoming::new(raft.clone(), keeper.clone(), recall.clone());
         let changing = tokio::sync::Mutex::new(());
-        let inner = Inner { me, raft, keeper, incoming, recall, leadership, fatal, changing };
+        let lease = timings.election_max;
+        let inner = Inner { me, raft, keeper, incoming, recall, lease, leadership, fatal, changing };
         Ok(Self { inner: Arc::new(inner) })
     }
 

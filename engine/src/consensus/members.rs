@@ -23,6 +23,12 @@ impl Consensus {
         self.metrics().membership_config.membership().learner_ids().map(MemberId).collect()
     }
 
+    /// At the leader: entries that a member lacks; None if nothing is known of it.
+    pub fn behind(&self, member: MemberId) -> Option<u64> {
+        let metrics = self.metrics();
+        matched(&metrics, member).map(|_| lag(&metrics, member))
+    }
+
     /// True if a change of the voters was begun and not finished: a new leader finds it so. The next change
     /// finishes it first; so does [`Consensus::resume_change`].
     pub fn is_change_unfinished(&self) -> bool {

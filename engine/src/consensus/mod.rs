@@ -17,6 +17,7 @@ mod network; // what we ask of other members
 mod recall; // what other members must not forget
 mod settings; // openraft's settings
 pub mod store;
+mod succession; // whose place is free, and who stands for it
 #[cfg(test)]
 mod tests;
 pub mod types;

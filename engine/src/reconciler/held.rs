@@ -1,7 +1,7 @@
 //! How far this member's reconciler has come: what `status`, `coverage` and the primary learn of it.
 
 use crate::domain::{LogIndex, ObjectId};
-use crate::wire::{ObjectReport, Report, TokenHealth};
+use crate::wire::{Fitness, ObjectReport, Report, TokenHealth};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -81,10 +81,15 @@ impl Progress {
         changed
     }
 
-    /// The report as it stands.
+    /// The report as it stands. Of the fitness to lead, whoever carries it knows.
     pub fn report(&self) -> Report {
         let inner = self.inner.lock();
-        Report { reached: inner.reached, objects: inner.unsettled.clone(), token: inner.token.clone() }
+        Report {
+            reached: inner.reached,
+            objects: inner.unsettled.clone(),
+            token: inner.token.clone(),
+            fitness: Fitness::default(),
+        }
     }
 
     pub(super) fn note_round(

@@ -50,6 +50,7 @@ impl Core {
                         .collect(),
                     duty: row.duty,
                     awaits_operator: row.awaits_operator(&state.options()),
+                    priority: row.priority,
                 })
                 .collect();
             let settled = state.objects().filter(|(_, row)| row.phase == Phase::Settled).count();
@@ -175,6 +176,8 @@ impl Core {
             | GroupOption::AllowInmemoryImport(_)
             | GroupOption::AllowInitToken(_)
             | GroupOption::AutoRecovery(_)
+            | GroupOption::PrimaryOverride(_)
+            | GroupOption::UptimeMargin(_)
             | GroupOption::PartialKeys(_) => return self.settle_simple(Command::SetOption(option)).await,
         };
         let text = format!("{missing} is not available in this version; nothing was changed");
@@ -192,14 +195,14 @@ impl Core {
                 let text = format!("{} is not a voter in sync: see 'keyraft status'", self.named(member));
                 return Err(Failure::new(FailureKind::Refused, text));
             }
-            None => voters.iter().copied().find(fit).ok_or_else(|| {
+            None => self.rank_candidates(self.clock.now()).into_iter().find(fit).ok_or_else(|| {
                 Failure::new(
                     FailureKind::Refused,
                     "no other voter is in sync: there is nobody to hand over to",
                 )
             })?,
         };
-        self.consensus.step_down(target).await.map_err(|e| super::consensus_failure(&e))?;
+        self.hand_over(target, to.is_some()).await?;
         Ok(Answer::Done)
     }
 

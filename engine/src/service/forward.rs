@@ -35,6 +35,7 @@ fn place(request: &ClientRequest) -> Place {
         | ClientRequest::InviteStandby { .. }
         | ClientRequest::SetDuty { .. }
         | ClientRequest::RecoverMember(_)
+        | ClientRequest::SetPriority { .. }
         | ClientRequest::SetOption(_) => Place::Primary,
         ClientRequest::Status
         | ClientRequest::List { .. }
@@ -97,6 +98,9 @@ impl Core {
             }
             ClientRequest::RemoveClient(name) => self.settle_simple(Command::RemoveClient { name }).await,
             ClientRequest::Clients => self.clients().await,
+            ClientRequest::SetPriority { member, priority } => {
+                self.settle_simple(Command::SetPriority { member, priority }).await
+            }
         }
     }
 
@@ -118,7 +122,9 @@ impl Core {
         let removes = matches!(request, ClientRequest::RemoveClient(_) | ClientRequest::RemoveMember(_));
         drop(request);
         let mut uncertain = false;
+        let mut leadership = self.consensus.leadership();
         loop {
+            leadership.mark_unchanged();
             let request: ClientRequest = crate::codec::decode(&bytes, limits::FRAME_MAX_BYTES)
                 .map_err(|e| Failure::new(FailureKind::BadRequest, e))?;
             let left = deadline.saturating_duration_since(self.clock.now());
@@ -135,7 +141,11 @@ impl Core {
             if last_try.saturating_duration_since(self.clock.now()) <= limits::RETRY_PAUSE {
                 return Err(failure);
             }
-            tokio::time::sleep(limits::RETRY_PAUSE).await;
+            // A new primary needs no more waiting.
+            tokio::select! {
+                () = tokio::time::sleep(limits::RETRY_PAUSE) => {}
+                Ok(()) = leadership.changed() => {}
+            }
         }
     }
 

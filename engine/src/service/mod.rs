@@ -1,7 +1,8 @@
 //! Creates, uses and deletes keys, and answers for the group. A request may come to any member; what only the
 //! primary or another in-sync member can do is carried there.
 //!
-//! `record` and `settler` think (pure); `primary` is the loop of a primary; every other file is one kind of request.
+//! `record` and `settler` think (pure); `primary` is the loop of a primary, `steer` says who that is, `vitals` how fit
+//! this member is for it; every other file is one kind of request.
 
 mod admin;
 mod admission;
@@ -17,13 +18,16 @@ pub mod record;
 pub mod settler;
 mod slot;
 mod standby;
+mod steer;
 mod uses;
+mod vitals;
 
 pub use admission::{Joins, authority_context};
 pub use expel::expel_returned;
 pub use primary::run_primary;
 pub use slot::Logins;
 pub use standby::stand_by;
+pub use vitals::Vitals;
 
 use crate::clock::Clock;
 use crate::cloning::Domain;
@@ -31,6 +35,7 @@ use crate::consensus::{Agreed, Consensus, ConsensusError};
 use crate::domain::{ApplicationName, ClientName, GroupId, Lineage, LogIndex, MemberId, ObjectId};
 use crate::envelope::EnvelopeKeys;
 use crate::limits;
+use crate::membership::Roll;
 use crate::reconciler::{Catalogue, Progress, Reporter};
 use crate::state::Standing;
 use crate::token::{Token, TokenError, TokenVerdict};
@@ -79,6 +84,12 @@ pub struct Core {
     pub links: Arc<Links>,
     /// What the primary knows of members.
     pub watch: Mutex<Watch>,
+    /// What members said of their fitness to lead.
+    pub roll: Mutex<Roll>,
+    /// The candidates for primary, the best first, by the primary's last word.
+    pub ranking: Mutex<Vec<MemberId>>,
+    /// How fit this member is to lead.
+    pub vitals: Vitals,
     /// Wakes the primary's loop.
     pub nudge: Notify,
     /// The rest of this primary's block of object ids.
@@ -248,6 +259,11 @@ impl Core {
             }
             MemberRequest::Report(report) => {
                 self.hear(from, report);
+                Ok(MemberAnswer::Ranked(self.ranking.lock().clone()))
+            }
+            MemberRequest::Chosen(term) => {
+                self.vitals.note_chosen(term);
+                self.report(self.progress.report());
                 Ok(MemberAnswer::Noted)
             }
             MemberRequest::ReadIndex => {
@@ -275,9 +291,16 @@ impl Core {
         }
     }
 
+    /// Notes this member's own report, as its primary does.
+    pub(super) fn hear_myself(&self) {
+        let fitness = self.vitals.fitness(self.clock.now());
+        self.hear(self.me, Report { fitness, ..self.progress.report() });
+    }
+
     /// Notes a member's report and wakes the primary's loop if it may change anything.
     pub fn hear(&self, from: MemberId, report: Report) {
         let now = self.clock.now();
+        self.roll.lock().note(from, report.fitness.clone(), now);
         let heard = Heard::new(report, now);
         let mut watch = self.watch.lock();
         let news = watch.heard.get(&from).is_none_or(|old| {

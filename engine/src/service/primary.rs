@@ -4,12 +4,17 @@
 use super::Core;
 use super::pause;
 use super::settler::{self, Watch};
+use super::steer::{steer_loop, succession_loop};
+use super::vitals::vitals_loop;
 use crate::consensus::ConsensusError;
 use crate::domain::MemberId;
 use crate::limits;
+use crate::membership::{Step, View, next_step};
 use crate::state::{Command, Outcome};
-use crate::wire::{Lane, MemberAnswer, MemberRequest, Request, Response};
+use crate::wire::{Lane, MemberAnswer, MemberRequest, Report, Request, Response};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -21,6 +26,9 @@ pub async fn run_primary(core: Arc<Core>, stop: watch::Receiver<bool>) {
     let mut loops = JoinSet::new();
     loops.spawn(settle_loop(core.clone(), stop.clone()));
     loops.spawn(membership_loop(core.clone(), stop.clone()));
+    loops.spawn(vitals_loop(core.clone(), stop.clone()));
+    loops.spawn(steer_loop(core.clone(), stop.clone()));
+    loops.spawn(succession_loop(core.clone(), stop.clone()));
     loops.spawn(confirm_loop(core.clone(), stop.clone()));
     loops.spawn(report_loop(core, stop));
     while let Some(ended) = loops.join_next().await {
@@ -34,11 +42,12 @@ async fn settle_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
     let mut tick = tokio::time::interval(limits::MEMBER_HEARTBEAT);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut leadership = core.consensus.leadership();
+    let mut absences = core.links.absences();
     while !*stop.borrow() {
         tokio::select! {
             _ = tick.tick() => {}
             () = core.nudge.notified() => {}
-            () = core.links.absence() => {}
+            Ok(()) = absences.changed() => {}
             Ok(()) = leadership.changed() => {}
             _ = stop.changed() => return,
         }
@@ -56,7 +65,7 @@ async fn settle_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
 }
 
 async fn settle_round(core: &Core) {
-    core.hear(core.me, core.progress.report());
+    core.hear_myself();
     loop {
         let now = core.clock.now();
         let voters = (!core.consensus.is_change_unfinished()).then(|| core.consensus.voters());
@@ -129,57 +138,66 @@ async fn membership_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
     }
 }
 
-fn leads(core: &Core) -> bool {
+pub(super) fn leads(core: &Core) -> bool {
     let leadership = *core.consensus.leadership().borrow();
     leadership.is_me && leadership.ready
 }
 
 /// Makes one change; says if there was one to make.
 async fn membership_step(core: &Core) -> Result<bool, ConsensusError> {
-    if core.consensus.is_change_unfinished() {
-        core.consensus.resume_change().await?;
-        return Ok(true);
-    }
-    let roster: std::collections::BTreeSet<MemberId> =
-        core.agreed.read(|state| state.members().map(|(id, _)| id).collect());
-    if roster.is_empty() {
-        return Ok(false);
-    }
-    let voters = core.consensus.voters();
-    let learners = core.consensus.learners();
-    if let Some(gone) = voters.iter().chain(&learners).find(|m| !roster.contains(m)) {
-        warn!(member = %gone, "removing a member from the group's consensus");
-        core.links.forget(*gone);
-        core.consensus.remove(*gone).await?;
-        return Ok(true);
-    }
-    if let Some(new) = roster.iter().find(|m| !voters.contains(m) && !learners.contains(m)) {
-        info!(member = %new, "adding a member to the group's consensus");
-        core.consensus.add_learner(*new).await?;
-        return Ok(true);
-    }
-    let heard = |m: &MemberId| {
-        let watch = core.watch.lock();
-        watch
-            .heard
-            .get(m)
-            .is_some_and(|h| core.clock.now().saturating_duration_since(h.at) < limits::MEMBER_DEAD)
-    };
-    if voters.len() >= limits::VOTERS_MAX {
-        return Ok(false);
-    }
-    for learner in learners.iter().filter(|m| heard(m)) {
-        match core.consensus.promote(*learner).await {
-            Ok(()) => {
-                info!(member = %learner, "a member is now a voter");
-                return Ok(true);
-            }
-            // One that is far behind does not keep the others waiting.
-            Err(ConsensusError::Behind { .. }) => {}
-            Err(error) => return Err(error),
+    let Some(step) = next_step(&view(core)) else { return Ok(false) };
+    match step {
+        Step::Finish => {
+            info!("finishing a change of the voters that an earlier primary began");
+            core.consensus.resume_change().await?;
+        }
+        Step::Remove(gone) => {
+            warn!(member = %gone, "removing a member from the group's consensus");
+            core.links.forget(gone);
+            core.consensus.remove(gone).await?;
+        }
+        Step::AddLearner(new) => {
+            info!(member = %new, "adding a member to the group's consensus");
+            core.consensus.add_learner(new).await?;
+        }
+        Step::Promote(learner) => {
+            core.consensus.promote(learner).await?;
+            info!(member = %learner, "a member is now a voter");
+        }
+        Step::Demote(lost) => {
+            warn!(member = %lost, "a voter is lost for long: its vote goes to a member that follows");
+            core.consensus.demote(lost).await?;
         }
     }
-    Ok(false)
+    Ok(true)
+}
+
+/// What the primary sees of voters and learners.
+fn view(core: &Core) -> View {
+    let now = core.clock.now();
+    let learners = core.consensus.learners();
+    let behind = learners.iter().filter_map(|m| Some((*m, core.consensus.behind(*m)?))).collect();
+    let order = core.ranking.lock().clone();
+    let roster: BTreeSet<MemberId> = core.agreed.read(|state| state.members().map(|(id, _)| id).collect());
+    let watch = core.watch.lock();
+    let silence = |member: MemberId| {
+        let heard = watch.heard.get(&member).map(|heard| heard.at);
+        // Silence before this member was primary says nothing.
+        let last = heard.into_iter().chain(watch.since).max();
+        let silence = last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
+        let unheard = heard.is_none() || core.links.is_absent(member);
+        (member, if unheard { silence.max(limits::MEMBER_DEAD) } else { silence })
+    };
+    View {
+        me: core.me,
+        silence: roster.iter().map(|member| silence(*member)).collect(),
+        roster,
+        voters: core.consensus.voters(),
+        learners,
+        unfinished: core.consensus.is_change_unfinished(),
+        behind,
+        order,
+    }
 }
 
 /// Confirms, once after a start, that this member's state is the group's.
@@ -215,13 +233,15 @@ async fn report_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
             _ = stop.changed() => return,
         }
         let Some(report) = outbox.borrow_and_update().clone() else { continue };
+        let fitness = core.vitals.fitness(core.clock.now());
+        let report = Report { fitness, ..report };
         let leader = leadership.borrow_and_update().leader;
         match leader {
             Some(leader) if leader == core.me => core.hear(core.me, report),
             Some(leader) => {
                 let request = Request::Member(MemberRequest::Report(report));
                 match core.links.call(leader, Lane::Calls, request, limits::ATTEMPT).await {
-                    Ok(Response::Member(MemberAnswer::Noted)) => {}
+                    Ok(Response::Member(MemberAnswer::Ranked(ranking))) => *core.ranking.lock() = ranking,
                     Ok(_) | Err(_) => {
                         debug!(%leader, "a report did not reach the primary; the next one will")
                     }

@@ -370,7 +370,8 @@ mod tests {
                     status: status.clone(),
                 })
                 .collect();
-            let report = Report { reached: self.state.applied(), objects, token };
+            let fitness = crate::wire::Fitness::default();
+            let report = Report { reached: self.state.applied(), objects, token, fitness };
             self.watch.heard.insert(MemberId(member), Heard::new(report, self.now));
         }
 

@@ -2,7 +2,7 @@
 
 use super::{Command, Effects, GroupOption, LeaveReason, Outcome, Refusal, Rejection, State};
 use crate::domain::LogIndex;
-use crate::limits::TEXT_MAX_BYTES;
+use crate::limits::{TEXT_MAX_BYTES, UPTIME_MARGIN_MAX_SECONDS};
 
 /// What a room of `apply` answers: effects, or a refusal that changed nothing.
 pub(super) type Applied = Result<Effects, Rejection>;
@@ -49,6 +49,7 @@ fn dispatch(state: &mut State, index: LogIndex, command: Command) -> Applied {
         Command::SetDuty { member, duty } => state.set_duty(index, member, duty),
         Command::CountRetry { member } => state.count_retry(index, member),
         Command::Recover { member } => state.recover(index, member),
+        Command::SetPriority { member, priority } => state.set_priority(index, member, priority),
     }
 }
 
@@ -65,6 +66,11 @@ impl State {
                 ));
             }
             GroupOption::AutoRecovery(value) => self.options.auto_recovery = value,
+            GroupOption::PrimaryOverride(value) => self.options.primary_override = value,
+            GroupOption::UptimeMargin(seconds) if seconds > UPTIME_MARGIN_MAX_SECONDS => {
+                return Err(malformed("the margin of uptimes is over its limit"));
+            }
+            GroupOption::UptimeMargin(seconds) => self.options.uptime_margin_s = seconds,
         }
         Ok(Effects { roster: true, ..Effects::default() })
     }

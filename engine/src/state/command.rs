@@ -176,6 +176,13 @@ pub enum Command {
         /// The member.
         member: MemberId,
     },
+    /// Says how much the group prefers a member as its primary.
+    SetPriority {
+        /// The member.
+        member: MemberId,
+        /// The lowest leads.
+        priority: u8,
+    },
 }
 
 /// openraft asks for Display and prints it: kinds and ids, never contents.
@@ -212,6 +219,7 @@ impl fmt::Display for Command {
             Self::SetDuty { member, duty } => write!(f, "SetDuty {member} {duty}"),
             Self::CountRetry { member } => write!(f, "CountRetry {member}"),
             Self::Recover { member } => write!(f, "Recover {member}"),
+            Self::SetPriority { member, priority } => write!(f, "SetPriority {member} {priority}"),
         }
     }
 }
@@ -451,6 +459,10 @@ pub struct Options {
     pub allow_init_token: bool,
     /// See [`AutoRecovery`].
     pub auto_recovery: AutoRecovery,
+    /// Among candidates for primary, priority comes before uptime.
+    pub primary_override: bool,
+    /// Uptimes of candidates for primary that differ by no more are equal, seconds.
+    pub uptime_margin_s: u32,
 }
 
 /// One option, set. Order is the log format.
@@ -466,6 +478,10 @@ pub enum GroupOption {
     AllowInitToken(bool),
     /// See [`AutoRecovery`].
     AutoRecovery(AutoRecovery),
+    /// See [`Options::primary_override`].
+    PrimaryOverride(bool),
+    /// See [`Options::uptime_margin_s`]; at most `limits::UPTIME_MARGIN_MAX_SECONDS`.
+    UptimeMargin(u32),
 }
 
 /// What an applied command came to. The same on every member.

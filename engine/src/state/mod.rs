@@ -57,6 +57,8 @@ pub struct Member {
     pub duty: Duty,
     /// Its way back into the in-sync set.
     pub way_back: WayBack,
+    /// How much it is preferred as primary: the lowest leads.
+    pub priority: u8,
 }
 
 impl Member {

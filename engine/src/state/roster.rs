@@ -8,7 +8,8 @@ use super::{
 use crate::clock::UnixMillis;
 use crate::domain::{LogIndex, MemberCard, MemberId};
 use crate::limits::{
-    CARD_KINDS_MAX, CARD_MECHANISMS_MAX, INVITES_MAX, MEMBERS_MAX, PUBLIC_KEY_MAX_BYTES, TEXT_MAX_BYTES,
+    CARD_KINDS_MAX, CARD_MECHANISMS_MAX, INVITES_MAX, MEMBERS_MAX, PRIORITY_DEFAULT, PUBLIC_KEY_MAX_BYTES,
+    TEXT_MAX_BYTES,
 };
 
 /// The first member of a group.
@@ -19,7 +20,7 @@ fn changed() -> Effects {
 }
 
 fn new_member(card: MemberCard, standing: Standing, duty: Duty, index: LogIndex) -> Member {
-    Member { card, standing, index, duty, way_back: WayBack::default() }
+    Member { card, standing, index, duty, way_back: WayBack::default(), priority: PRIORITY_DEFAULT }
 }
 
 impl State {
@@ -98,6 +99,13 @@ impl State {
         self.check_unique(&card, Some(id))?;
         let member = self.members.get_mut(&id).ok_or(Rejection::NoSuchMember(id))?;
         member.card = card;
+        member.index = index;
+        Ok(changed())
+    }
+
+    pub(super) fn set_priority(&mut self, index: LogIndex, id: MemberId, priority: u8) -> Applied {
+        let member = self.members.get_mut(&id).ok_or(Rejection::NoSuchMember(id))?;
+        member.priority = priority;
         member.index = index;
         Ok(changed())
     }

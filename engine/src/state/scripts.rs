@@ -371,6 +371,9 @@ fn every_command() -> Vec<Command> {
         "invite a standby expires=300 at=2",
     ];
     commands.extend(later.iter().map(|line| command(&line.split_whitespace().collect::<Vec<_>>())));
+    commands.push(Command::SetOption(GroupOption::PrimaryOverride(true)));
+    commands.push(Command::SetOption(GroupOption::UptimeMargin(300)));
+    commands.push(Command::SetPriority { member: MemberId(2), priority: 1 });
     commands
 }
 

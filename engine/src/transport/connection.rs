@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, interval, timeout_at};
 
@@ -31,6 +31,8 @@ pub(super) struct Connection {
     places: Semaphore,
     next: AtomicU64,
     task: AbortHandle,
+    /// Closed when the task ends.
+    alive: watch::Receiver<()>,
 }
 
 /// The calls that wait for an answer.
@@ -93,11 +95,7 @@ impl Drop for CloseOnDrop {
 impl Connection {
     /// Says hello on a fresh stream and starts the connection. Gives the other side's hello as well, unjudged. The
     /// caller bounds the time.
-    pub(super) async fn open<S>(
-        mut stream: S,
-        hello: &Hello,
-        watch: Watch,
-    ) -> Result<(Self, Hello), LinkError>
+    pub(super) async fn open<S>(mut stream: S, hello: &Hello, kind: Watch) -> Result<(Self, Hello), LinkError>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -125,8 +123,9 @@ impl Connection {
         let calls = Arc::new(Calls::default());
         let reading = read_answers(reader, calls.clone());
         let writing = stream::write(writer, frames);
-        let watching = watch_peer(ear, watch, queue.clone());
+        let watching = watch_peer(ear, kind, queue.clone());
         let closing = CloseOnDrop(calls.clone());
+        let (living, alive) = watch::channel(());
         let task = tokio::spawn(async move {
             let why = tokio::select! {
                 why = reading => why,
@@ -134,10 +133,11 @@ impl Connection {
                 why = watching => why,
             };
             closing.0.close(why);
+            drop(living);
         });
         let places = Semaphore::new(limits::IN_FLIGHT_MAX);
         let task = task.abort_handle();
-        Ok((Self { queue, calls, places, next: AtomicU64::new(NO_REQUEST + 1), task }, welcome))
+        Ok((Self { queue, calls, places, next: AtomicU64::new(NO_REQUEST + 1), task, alive }, welcome))
     }
 
     /// Asks, and waits for the answer until the deadline.
@@ -160,6 +160,12 @@ impl Connection {
     /// False once the connection is known to be dead.
     pub(super) fn is_open(&self) -> bool {
         self.calls.0.lock().closed.is_none()
+    }
+
+    /// Resolves when the connection has ended, whoever ended it. Keeps nothing open.
+    pub(super) fn ended(&self) -> impl Future<Output = ()> + use<> {
+        let mut alive = self.alive.clone();
+        async move { while alive.changed().await.is_ok() {} }
     }
 
     /// Closes it now: calls under way end with [`LinkError::Lost`].

@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 use tracing::{debug, warn};
@@ -29,7 +29,8 @@ struct Inner {
     hello: Hello,
     directory: Arc<dyn Directory>,
     table: Mutex<Table>,
-    absence: Notify,
+    /// Grows whenever some member has become absent.
+    absences: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -59,7 +60,13 @@ impl Links {
     /// that cannot be used ([`Identity::check`]) shows in every call.
     pub fn new(identity: Identity, hello: Hello, directory: Arc<dyn Directory>) -> Self {
         let tls = tls::mutual(&identity);
-        Self(Arc::new(Inner { tls, hello, directory, table: Mutex::default(), absence: Notify::new() }))
+        Self(Arc::new(Inner {
+            tls,
+            hello,
+            directory,
+            table: Mutex::default(),
+            absences: watch::Sender::new(0),
+        }))
     }
 
     /// Asks a member and waits for its answer, for at most `deadline`. May be dropped at any time; the request may
@@ -92,9 +99,9 @@ impl Links {
         table.absent.contains(&member) && !table.slots.iter().any(open)
     }
 
-    /// Resolves when some member has become absent. One waiter.
-    pub async fn absence(&self) {
-        self.0.absence.notified().await;
+    /// Changes whenever some member has become absent.
+    pub fn absences(&self) -> watch::Receiver<u64> {
+        self.0.absences.subscribe()
     }
 
     /// Closes the connections to a member and forgets what was learned of reaching it: it was removed, or its
@@ -185,9 +192,36 @@ impl Inner {
                 )))
             });
             let connected = connected.map(Arc::new).map_err(|error| at(error, to, &address));
-            let _ = sender.send(inner.settle(to, lane, number, connected));
+            let settled = inner.settle(to, lane, number, connected);
+            let ended = settled.as_ref().ok().map(|connection| connection.ended());
+            let _ = sender.send(settled);
+            if let Some(ended) = ended.filter(|_| lane == Lane::Calls) {
+                let since = Instant::now();
+                ended.await;
+                if since.elapsed() >= limits::PING_EVERY {
+                    inner.probe(to, lane).await;
+                }
+            }
         });
         Ok(Found::Connecting(attempt))
+    }
+
+    /// Finds out at once whether a member whose connection broke still listens.
+    async fn probe(self: &Arc<Self>, to: MemberId, lane: Lane) {
+        for _ in 0..limits::LOST_PROBES {
+            if !self.table.lock().slots.contains_key(&(to, lane)) {
+                return;
+            }
+            let connected = match self.find(to, lane) {
+                Ok(Found::Open(_)) => true,
+                Ok(Found::Connecting(attempt)) => attempt.await.is_ok(),
+                Err(_) => false,
+            };
+            if connected || self.table.lock().absent.contains(&to) {
+                return;
+            }
+            tokio::time::sleep(limits::RECONNECT_MIN).await;
+        }
     }
 
     /// Files what came of an attempt, unless the member was forgotten meanwhile.
@@ -226,8 +260,9 @@ impl Inner {
     ) -> Result<Connection, LinkError> {
         let config = self.tls.clone().map_err(|e| LinkError::Refused(e.to_string()))?;
         let stream = TcpStream::connect(address).await.map_err(|e| {
-            if e.kind() == std::io::ErrorKind::ConnectionRefused && self.table.lock().absent.insert(to) {
-                self.absence.notify_one();
+            if e.kind() == std::io::ErrorKind::ConnectionRefused {
+                self.table.lock().absent.insert(to);
+                self.absences.send_modify(|count| *count += 1);
             }
             LinkError::Unreachable(e.to_string())
         })?;

@@ -92,6 +92,13 @@ pub enum ClientRequest {
     },
     /// Takes a member back into the in-sync set, however many tries were made.
     RecoverMember(MemberId),
+    /// Says how much the group prefers a member as its primary.
+    SetPriority {
+        /// The member.
+        member: MemberId,
+        /// The lowest leads.
+        priority: u8,
+    },
 }
 
 /// What to generate.
@@ -312,6 +319,8 @@ pub struct MemberStatus {
     pub duty: Duty,
     /// True if it comes back into the in-sync set only once an operator asks for it.
     pub awaits_operator: bool,
+    /// How much it is preferred as primary: the lowest leads.
+    pub priority: u8,
 }
 
 /// An object as clients see it.

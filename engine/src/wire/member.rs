@@ -2,7 +2,7 @@
 
 use super::client::ClientRequest;
 use super::join::JoinRequest;
-use crate::domain::{LogIndex, MemberCard, ObjectId, Version};
+use crate::domain::{LogIndex, MemberCard, MemberId, ObjectId, Version};
 use serde::{Deserialize, Serialize};
 
 /// Between members. Order is the wire format.
@@ -32,6 +32,8 @@ pub enum MemberRequest {
     Pulse,
     /// Asks to compare agreed with held now, with a state that has reached this index.
     Compare(LogIndex),
+    /// An operator has chosen the receiver as primary, in this term.
+    Chosen(u64),
 }
 
 /// Raft's calls.
@@ -58,6 +60,23 @@ pub struct Report {
     pub objects: Vec<ObjectReport>,
     /// The token's health.
     pub token: TokenHealth,
+    /// How fit it is to lead.
+    pub fitness: Fitness,
+}
+
+/// How fit a member is to lead, as it sees itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fitness {
+    /// Since its start, its token's failure or the last change of a monitored interface, milliseconds.
+    pub uptime_ms: u64,
+    /// Its data folder can be written and has room.
+    pub disk_healthy: bool,
+    /// Monitored interfaces that are up.
+    pub ports: u32,
+    /// The term in which an operator last made it step down, since its start.
+    pub stepped_down: Option<u64>,
+    /// The term in which an operator last chose it as primary, since its start.
+    pub chosen: Option<u64>,
 }
 
 /// One object in a report.
@@ -171,7 +190,7 @@ impl Compared {
 pub enum MemberAnswer {
     /// To Raft, encoded by the consensus room.
     Raft(#[serde(with = "crate::codec::bytes")] Vec<u8>),
-    /// To Report and Announce.
+    /// To Announce and Chosen.
     Noted,
     /// To ReadIndex.
     ReadIndex(LogIndex),
@@ -188,4 +207,6 @@ pub enum MemberAnswer {
     },
     /// To Compare.
     Compared(Comparison),
+    /// To Report: who stands for election in which order when the primary is lost.
+    Ranked(Vec<MemberId>),
 }

@@ -14,7 +14,7 @@ pub use client::{
 pub use failure::{Failure, FailureKind, Remedy};
 pub use join::{Delivery, JoinAnswer, JoinRequest, Roster, RosterRow};
 pub use member::{
-    Compared, Comparison, ComparisonTotals, MemberAnswer, MemberRequest, ObjectReport, ObjectStatus,
+    Compared, Comparison, ComparisonTotals, Fitness, MemberAnswer, MemberRequest, ObjectReport, ObjectStatus,
     RaftCall, Report, TokenHealth,
 };
 pub use slot::{

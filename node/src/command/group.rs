@@ -7,6 +7,7 @@ use crate::exit::Problem;
 use crate::output::{self, View};
 use crate::secret;
 use keyraft_engine::domain::{LogIndex, ObjectId, Role};
+use keyraft_engine::limits::UPTIME_MARGIN_MAX_SECONDS;
 use keyraft_engine::state::{GroupOption, IsolatedService, PartialKeys};
 use keyraft_engine::wire::{Answer, ClientRequest, CoverageRow};
 use serde_json::json;
@@ -106,6 +107,12 @@ pub(super) async fn member(ask: &dyn Ask, limit: Duration, command: &Member) -> 
             done(&caller, || ClientRequest::RemoveMember(*member)).await?;
             Ok(View::done(format!("{member} is removed for good")))
         }
+        Member::Priority { member, priority } => {
+            let caller = Caller::born(ask, limit, LogIndex(0))?;
+            let request = || ClientRequest::SetPriority { member: *member, priority: *priority };
+            done(&caller, request).await?;
+            Ok(View::done(format!("{member} has priority {priority}")))
+        }
         other => standing::member(ask, limit, other).await,
     }
 }
@@ -167,6 +174,14 @@ fn parse_option(name: &str, value: &str) -> Result<GroupOption, Problem> {
         ("allow_init_token", flag) => {
             flag.parse().map(GroupOption::AllowInitToken).map_err(|_| wrong("true or false"))
         }
+        ("primary_override", flag) => {
+            flag.parse().map(GroupOption::PrimaryOverride).map_err(|_| wrong("true or false"))
+        }
+        ("uptime_margin_s", seconds) => {
+            let margin = seconds.parse().ok().filter(|s| *s <= UPTIME_MARGIN_MAX_SECONDS);
+            let values = format!("a number of seconds from 0 to {UPTIME_MARGIN_MAX_SECONDS}");
+            margin.map(GroupOption::UptimeMargin).ok_or_else(|| wrong(&values))
+        }
         ("isolated_service", "serve") => Ok(GroupOption::IsolatedService(IsolatedService::Serve)),
         ("isolated_service", "fence") => Ok(GroupOption::IsolatedService(IsolatedService::Fence)),
         ("isolated_service", _) => Err(wrong("serve or fence")),
@@ -175,7 +190,8 @@ fn parse_option(name: &str, value: &str) -> Result<GroupOption, Problem> {
             .ok_or_else(|| wrong("the tries (0 for none, -1 for no end), and the seconds between two: 5,60")),
         _ => Err(Problem::usage(
             format!("there is no option '{name}'"),
-            "there are partial_keys, allow_inmemory_import, isolated_service, allow_init_token and auto_recovery",
+            "there are partial_keys, allow_inmemory_import, isolated_service, allow_init_token, auto_recovery, \
+             primary_override and uptime_margin_s",
         )),
     }
 }
@@ -192,6 +208,8 @@ mod tests {
             ("partial_keys", "maybe", "refuse or allow"),
             ("allow_inmemory_import", "1", "true or false"),
             ("isolated_service", "x", "serve or fence"),
+            ("primary_override", "yes", "true or false"),
+            ("uptime_margin_s", "86401", "from 0 to 86400"),
             ("x", "y", "partial_keys"),
         ] {
             let problem = parse_option(name, value).expect_err(name);

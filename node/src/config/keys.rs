@@ -3,6 +3,7 @@
 
 use super::bad;
 use crate::exit::Problem;
+use keyraft_engine::limits::INTERFACES_MAX;
 use std::path::Path;
 use toml::{Table, Value};
 
@@ -21,6 +22,8 @@ pub(super) enum Kind {
     Texts,
     /// A list of user ids.
     Users,
+    /// A list of names of network interfaces.
+    Interfaces,
 }
 
 impl Kind {
@@ -31,6 +34,9 @@ impl Kind {
             Self::OneOf(words) => format!("one of \"{}\"", words.join("\", \"")),
             Self::Millis(from, to) => format!("a number of milliseconds from {from} to {to}"),
             Self::Users => "a list of user ids, like [1000, 1001]".into(),
+            Self::Interfaces => {
+                format!("a list of at most {INTERFACES_MAX} network interfaces, as 'ip link' names them")
+            }
             Self::Texts => "a table of texts, like { NAME = \"value\" }".into(),
         }
     }
@@ -43,10 +49,19 @@ impl Kind {
             (Self::Users, Value::Array(list)) => {
                 list.iter().all(|v| v.as_integer().is_some_and(|n| u32::try_from(n).is_ok()))
             }
+            (Self::Interfaces, Value::Array(list)) => {
+                list.len() <= INTERFACES_MAX && list.iter().all(|v| v.as_str().is_some_and(is_interface))
+            }
             (Self::Texts, Value::Table(table)) => table.values().all(Value::is_str),
             _ => false,
         }
     }
+}
+
+/// Linux takes any name of at most 15 bytes that has no slash, colon or space and is not `.` or `..`.
+fn is_interface(name: &str) -> bool {
+    let plain = !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control());
+    plain && (1..=15).contains(&name.len()) && name != "." && name != ".."
 }
 
 /// One key.
@@ -115,6 +130,14 @@ pub(super) const KEYS: &[Key] = &[
         MAY,
         "[1000]",
         "User ids that may use the socket, besides root and the member's own.",
+    ),
+    key(
+        "member",
+        "monitored_interfaces",
+        Kind::Interfaces,
+        MAY,
+        r#"["eth0"]"#,
+        "Network interfaces that count when the group chooses its primary: who has more of them up leads.",
     ),
     key(
         "token",

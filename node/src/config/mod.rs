@@ -35,6 +35,8 @@ pub struct Config {
     pub socket: PathBuf,
     /// User ids that may use the socket besides root and the member's own.
     pub socket_users: Vec<u32>,
+    /// Network interfaces whose state counts when the group chooses its primary.
+    pub monitored_interfaces: Vec<String>,
     /// The token.
     pub token: TokenSection,
     /// The domain's name.
@@ -107,6 +109,8 @@ struct MemberFile {
     socket: Option<PathBuf>,
     #[serde(default)]
     socket_users: Vec<u32>,
+    #[serde(default)]
+    monitored_interfaces: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -250,6 +254,7 @@ impl Config {
             advertise,
             socket,
             socket_users: member.socket_users,
+            monitored_interfaces: member.monitored_interfaces,
             token: TokenSection {
                 module,
                 label: file.token.label,

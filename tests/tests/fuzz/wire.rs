@@ -9,10 +9,10 @@ use keyraft_engine::domain::{Curve, KeyAlgorithm, LogIndex, ObjectClass, Version
 use keyraft_engine::doors;
 use keyraft_engine::state::InviteId;
 use keyraft_engine::wire::{
-    Answer, Change, ClientName, ClientRequest, CreateKey, Deletion, Failure, FailureKind, Hello, ImportKey,
-    JoinAnswer, JoinRequest, Keep, KeyRef, KeyTemplate, Lane, Made, MakeBy, MemberAnswer, MemberRequest,
-    ObjectReport, ObjectRow, ObjectStatus, RaftCall, Report, Request, Response, Sealed, SessionName,
-    SlotAnswer, SlotCall, SlotReply, SlotRequest, TokenHealth, UseKind, UseRequest,
+    Answer, Change, ClientName, ClientRequest, CreateKey, Deletion, Failure, FailureKind, Fitness, Hello,
+    ImportKey, JoinAnswer, JoinRequest, Keep, KeyRef, KeyTemplate, Lane, Made, MakeBy, MemberAnswer,
+    MemberRequest, ObjectReport, ObjectRow, ObjectStatus, RaftCall, Report, Request, Response, Sealed,
+    SessionName, SlotAnswer, SlotCall, SlotReply, SlotRequest, TokenHealth, UseKind, UseRequest,
 };
 
 fn session() -> KeyRef {
@@ -138,7 +138,15 @@ fn requests() -> Vec<Request> {
             reached: LogIndex(9),
             objects: vec![report; 2],
             token: TokenHealth::Failed("gone".into()),
+            fitness: Fitness {
+                uptime_ms: 9,
+                disk_healthy: true,
+                ports: 2,
+                stepped_down: Some(3),
+                chosen: None,
+            },
         }),
+        MemberRequest::Chosen(4),
         MemberRequest::ReadIndex,
         MemberRequest::Forward(Box::new(ClientRequest::Show(OBJECT))),
         MemberRequest::Announce(Box::new(card())),

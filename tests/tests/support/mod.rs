@@ -98,6 +98,7 @@ impl Group {
                 election_min: Duration::from_millis(500),
                 election_max: Duration::from_millis(1000),
             },
+            monitored_interfaces: Vec::new(),
         };
         self.configs.insert(id, config);
     }

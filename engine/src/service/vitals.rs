@@ -1,0 +1,157 @@
+//! How fit this member is to lead: its uptime, its disk, its monitored interfaces, and what an operator said of it.
+
+use super::Core;
+use crate::limits;
+use crate::wire::{Fitness, TokenHealth};
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+use tracing::warn;
+
+/// What this member looks at to know how fit it is.
+pub struct Vitals {
+    /// Its data folder.
+    pub folder: PathBuf,
+    /// The network interfaces that it monitors.
+    pub interfaces: Vec<String>,
+    known: Mutex<Known>,
+}
+
+struct Known {
+    up_since: Instant,
+    /// At the last look, once there was one.
+    last: Option<(Seen, bool)>,
+    stepped_down: Option<u64>,
+    chosen: Option<u64>,
+}
+
+/// What one look found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    disk_healthy: bool,
+    ports: u32,
+}
+
+impl Vitals {
+    /// Of a member that starts now.
+    pub fn new(folder: PathBuf, interfaces: Vec<String>, started: Instant) -> Self {
+        let known = Known { up_since: started, last: None, stepped_down: None, chosen: None };
+        Self { folder, interfaces, known: Mutex::new(known) }
+    }
+
+    /// An operator made this member step down, in this term; None takes the word back. Gives what held before.
+    pub(super) fn note_stepped_down(&self, term: Option<u64>) -> Option<u64> {
+        std::mem::replace(&mut self.known.lock().stepped_down, term)
+    }
+
+    /// An operator chose this member as primary, in this term.
+    pub(super) fn note_chosen(&self, term: u64) {
+        self.known.lock().chosen = Some(term);
+    }
+
+    /// Uptime begins anew when the token fails or an interface changes its state.
+    fn note(&self, seen: Seen, token_works: bool, now: Instant) {
+        let mut known = self.known.lock();
+        let changed =
+            known.last.is_some_and(|(before, worked)| before.ports != seen.ports || worked != token_works);
+        if changed {
+            known.up_since = now;
+        }
+        known.last = Some((seen, token_works));
+    }
+
+    /// How fit this member is now.
+    pub(super) fn fitness(&self, now: Instant) -> Fitness {
+        let known = self.known.lock();
+        let uptime = now.saturating_duration_since(known.up_since);
+        Fitness {
+            uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
+            disk_healthy: known.last.is_none_or(|(seen, _)| seen.disk_healthy),
+            ports: known.last.map_or(0, |(seen, _)| seen.ports),
+            stepped_down: known.stepped_down,
+            chosen: known.chosen,
+        }
+    }
+}
+
+/// Looks at the machine. Blocks for as long as its disk does.
+fn look(folder: &Path, interfaces: &[String]) -> Seen {
+    let up = |name: &&String| {
+        let state = std::fs::read_to_string(Path::new("/sys/class/net").join(name).join("operstate"));
+        // A loopback or a tunnel does not know its state and passes what it is given.
+        state.is_ok_and(|state| matches!(state.trim(), "up" | "unknown"))
+    };
+    let room = |seen: rustix::fs::StatVfs| {
+        seen.f_bavail.saturating_mul(seen.f_frsize) >= limits::DISK_FREE_MIN_BYTES
+            && !seen.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY)
+    };
+    Seen {
+        disk_healthy: rustix::fs::statvfs(folder).is_ok_and(room),
+        ports: u32::try_from(interfaces.iter().filter(up).count()).unwrap_or(u32::MAX),
+    }
+}
+
+/// Keeps this member's fitness up to date, until `stop`.
+pub(super) async fn vitals_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
+    let mut tick = tokio::time::interval(limits::MEMBER_HEARTBEAT);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut was_healthy = true;
+    while !*stop.borrow() {
+        tokio::select! {
+            _ = tick.tick() => {}
+            _ = stop.changed() => return,
+        }
+        let (folder, interfaces) = (core.vitals.folder.clone(), core.vitals.interfaces.clone());
+        let looked = tokio::task::spawn_blocking(move || look(&folder, &interfaces));
+        let seen = match tokio::time::timeout(limits::ATTEMPT, looked).await {
+            Ok(Ok(seen)) => seen,
+            // The disk hangs.
+            Ok(Err(_)) | Err(_) => Seen { disk_healthy: false, ports: 0 },
+        };
+        if was_healthy && !seen.disk_healthy {
+            let folder = core.vitals.folder.display();
+            warn!(%folder, "the data folder has no room, is read-only or hangs: another member had better lead");
+        }
+        was_healthy = seen.disk_healthy;
+        let token_works = core.progress.token() == TokenHealth::Healthy;
+        core.vitals.note(seen, token_works, core.clock.now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use std::time::Duration;
+
+    #[test]
+    fn uptime_begins_anew_when_an_interface_or_the_token_changes() {
+        let start = Clock.now();
+        let vitals = Vitals::new(PathBuf::from("/"), Vec::new(), start);
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let seen = |ports| Seen { disk_healthy: true, ports };
+        let looks = [
+            (seen(2), true, 5, 5000),
+            (seen(1), true, 6, 0),
+            (seen(1), true, 8, 2000),
+            (seen(1), false, 9, 0),
+            (Seen { disk_healthy: false, ports: 1 }, false, 10, 1000),
+        ];
+        for (seen, works, second, uptime_ms) in looks {
+            vitals.note(seen, works, at(second));
+            let fitness = vitals.fitness(at(second));
+            assert_eq!((fitness.uptime_ms, fitness.disk_healthy), (uptime_ms, seen.disk_healthy));
+        }
+    }
+
+    #[test]
+    fn a_look_counts_interfaces_that_are_up() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let seen = look(folder.path(), &["lo".into(), "no-such-interface".into()]);
+        assert_eq!(seen, Seen { disk_healthy: true, ports: 1 });
+        assert!(!look(Path::new("/no/such/folder"), &[]).disk_healthy);
+    }
+}
