@@ -23,7 +23,7 @@ pub(crate) struct Config {
 pub(crate) struct GroupConfig {
     /// The Unix sockets of its members on this machine.
     pub sockets: Vec<PathBuf>,
-    /// The members that it reaches by a certificate.
+    /// The members that it reaches by a certificate, asked after those.
     pub remote: Option<Remote>,
     /// Its slot's number.
     pub slot: u64,

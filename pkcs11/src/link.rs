@@ -5,13 +5,15 @@
 
 mod member;
 mod mind;
+#[cfg(test)]
+mod tests;
 
 use crate::config::GroupConfig;
 use crate::rv::{Rv, explain};
 use cryptoki_sys::{CKR_DEVICE_ERROR, CKR_DEVICE_REMOVED};
 use keyraft_engine::client::CallError;
 use keyraft_engine::clock::Clock;
-use keyraft_engine::health::{Class, Outcome as Fate};
+use keyraft_engine::health::{Call, Class, Outcome as Fate, Try};
 use keyraft_engine::limits;
 use keyraft_engine::wire::{
     Answer, ClientRequest, Failure, FailureKind, Remedy, SlotCall, SlotReply, SlotRequest,
@@ -167,6 +169,9 @@ impl Link {
                 return Outcome { reply: Err(failed), lost_one: errand.lost_one };
             }
             std::thread::sleep(pause.min(left));
+            if pause >= left {
+                return Outcome { reply: Err(failed), lost_one: errand.lost_one };
+            }
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
@@ -197,9 +202,12 @@ impl Link {
     /// Whether a member that was out is back: one caller at a time finds out, by a greeting. One that is out for its
     /// errors or slowness is known to greet: it is judged by the call.
     fn is_back(&self, member: usize, deadline: Instant) -> bool {
-        let Some(patience) = self.mind.try_again(member) else { return false };
-        let begun = Clock.now();
-        match self.members[member].open(deadline.min(begun + patience)) {
+        let patience = match self.mind.try_again(member) {
+            Some(Try::Greet(patience)) => patience,
+            Some(Try::Call) => return true,
+            None => return false,
+        };
+        match self.members[member].open(deadline.min(Clock.now() + patience)) {
             Ok(connection) => {
                 self.members[member].keep(connection);
                 self.mind.came_back(member);
@@ -231,7 +239,7 @@ impl Link {
             leave += errand.attempt;
             !(errand.repeatable && self.mind.may_leave(index))
         };
-        let ended = member.call(&errand.request, errand.deadline, &mut goes_on);
+        let ended = member.call(&errand.request, errand.repeatable, errand.deadline, &mut goes_on);
         let (fate, next) = match ended {
             Ended::Done(Ok(Answer::Slot(reply))) => (Fate::Answered, Next::End(Ok(*reply))),
             Ended::Done(Ok(_)) => {
@@ -241,7 +249,7 @@ impl Link {
             Ended::Done(Err(CallError::Failed(failure))) => judge(failure),
             Ended::Done(Err(error)) => {
                 explain(&format_args!("{}: {error}", member.place));
-                self.lost(index, &error, errand)
+                self.lost(&call, &error, errand)
             }
             Ended::Left => {
                 explain(&format_args!("{}: no answer yet: another member is asked", member.place));
@@ -256,16 +264,18 @@ impl Link {
     }
 
     /// A call that brought no answer.
-    fn lost(&self, index: usize, error: &CallError, errand: &mut Errand) -> (Fate, Next) {
+    fn lost(&self, call: &Call, error: &CallError, errand: &mut Errand) -> (Fate, Next) {
         let sent = matches!(error, CallError::Lost(_));
         errand.lost_one |= sent;
+        let now = Clock.now();
         let fate = match error.is_late() {
-            true if Clock.now() >= errand.deadline => Fate::Late,
-            true => Fate::Silent,
+            true if now < errand.deadline => Fate::Silent,
+            true if now.saturating_duration_since(call.begun) >= errand.pace.attempt() => Fate::Late,
+            true => Fate::Unknown,
             false => Fate::Lost,
         };
-        if fate != Fate::Late {
-            self.members[index].forget();
+        if matches!(fate, Fate::Silent | Fate::Lost) {
+            self.members[call.member].forget();
         }
         if sent && !errand.repeatable {
             return (fate, Next::End(Err(Lost::TooLong)));

@@ -21,8 +21,8 @@ struct Simulation {
     takes: Vec<Duration>,
     free: Vec<Instant>,
     running: BinaryHeap<Running>,
-    /// Each caller's call, and whether it finds out if a member is back.
-    calls: Vec<Option<(Call, bool)>>,
+    /// Each caller's call.
+    calls: Vec<Option<Call>>,
     /// Calls answered by each member, and all times.
     served: Vec<u32>,
     times: Vec<Duration>,
@@ -57,7 +57,7 @@ impl Simulation {
         let end = self.free[member].max(self.now) + self.takes[member];
         self.free[member] = end;
         self.running.push((Reverse(end), caller));
-        self.calls[caller] = Some((call, tried.is_some()));
+        self.calls[caller] = Some(call);
     }
 
     /// Runs for a while, and counts anew.
@@ -69,10 +69,8 @@ impl Simulation {
         {
             self.running.pop();
             self.now = end;
-            let (call, tried) = self.calls[caller].take().expect("a call is under way");
-            self.watch.end(&call, Outcome::Answered, end);
-            let fit = matches!(self.watch.standings(end).nth(call.member), Some(Standing::Fit(_)));
-            if tried && fit {
+            let call = self.calls[caller].take().expect("a call is under way");
+            if self.watch.end(&call, Outcome::Answered, end) {
                 self.balancer.begin_anew(call.member);
             }
             self.balancer.end(&call, true, end);

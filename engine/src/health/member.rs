@@ -1,7 +1,7 @@
 //! One member: fit, out until some moment, tried by one caller, or back with a share that grows.
 
 use super::slow::Pulse;
-use super::{Outcome, Standing};
+use super::{Outcome, Standing, Try};
 use crate::limits;
 use std::time::{Duration, Instant};
 
@@ -116,20 +116,20 @@ impl Health {
         self.pending > 0 && self.heard.is_some_and(quiet)
     }
 
-    /// One caller tries it. False if another does already.
-    pub fn try_again(&mut self, now: Instant, alone: bool) -> bool {
+    /// One caller tries it. None if another does already.
+    pub fn try_again(&mut self, now: Instant, alone: bool) -> Option<Try> {
         if self.standing(now, alone) != Standing::Due {
-            return false;
+            return None;
         }
-        if let State::Out { cause, .. } | State::Tried { cause, .. } = self.state {
-            self.state = State::Tried { since: now, cause };
-        }
-        true
-    }
-
-    /// How long a try may wait: longer each time, so that a stopped member costs little and a far one comes back.
-    pub fn try_patience(&self) -> Duration {
-        (limits::TRY_STEP * self.outs.max(1)).min(limits::MEMBER_DEAD)
+        let (State::Out { cause, .. } | State::Tried { cause, .. }) = self.state else { return None };
+        self.state = State::Tried { since: now, cause };
+        Some(match cause {
+            Cause::Judged => Try::Call,
+            // Longer each time, so that a stopped member costs little and a far one comes back.
+            Cause::Gone | Cause::Silent => {
+                Try::Greet((limits::TRY_STEP * self.outs.max(1)).min(limits::MEMBER_DEAD))
+            }
+        })
     }
 
     /// A call goes out; so many are under way then.
@@ -153,6 +153,7 @@ impl Health {
         match outcome {
             Outcome::Lost => return self.put_out(Cause::Gone, now),
             Outcome::Silent => return self.put_out(Cause::Silent, now),
+            Outcome::Unknown => return,
             Outcome::Answered | Outcome::NotServing | Outcome::Failed | Outcome::Late => {
                 self.heard = Some(now)
             }

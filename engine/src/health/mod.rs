@@ -72,6 +72,8 @@ pub enum Outcome {
     Lost,
     /// Not a byte came for [`dead_after`]: the process is stopped, or the way is cut.
     Silent,
+    /// The caller had too little time left to tell.
+    Unknown,
 }
 
 /// What may be asked of a member now.
@@ -89,6 +91,15 @@ pub enum Standing {
     Due,
     /// It is out.
     Out,
+}
+
+/// How to find out whether a member is back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Try {
+    /// By a greeting, which may take so long.
+    Greet(Duration),
+    /// By a call: it was out for how it answers.
+    Call,
 }
 
 /// Silence after which a member is dead.

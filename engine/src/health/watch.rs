@@ -2,8 +2,8 @@
 
 use super::member::{Cause, Health};
 use super::slow::Times;
-use super::{Call, Class, Outcome, Standing};
-use std::time::{Duration, Instant};
+use super::{Call, Class, Outcome, Standing, Try};
+use std::time::Instant;
 
 /// What is known of each member, by its place in the caller's configuration.
 #[derive(Clone, Debug)]
@@ -33,13 +33,10 @@ impl Watch {
     }
 
     /// Takes on to find out whether a member that is [`Standing::Due`] is back. One caller at a time may; it must end
-    /// by [`Watch::came_back`], [`Watch::stays_out`] or the end of a call. Gives how long it may wait for a greeting,
-    /// None if another one tries.
-    pub fn try_again(&mut self, member: usize, now: Instant) -> Option<Duration> {
+    /// by [`Watch::came_back`], [`Watch::stays_out`] or the end of a call. None if another one tries.
+    pub fn try_again(&mut self, member: usize, now: Instant) -> Option<Try> {
         let alone = self.is_alone();
-        let health = self.0.get_mut(member)?;
-        let patience = health.try_patience();
-        health.try_again(now, alone).then_some(patience)
+        self.0.get_mut(member)?.try_again(now, alone)
     }
 
     /// A member that was out greeted.
@@ -69,8 +66,8 @@ impl Watch {
         }
     }
 
-    /// A call ended.
-    pub fn end(&mut self, call: &Call, outcome: Outcome, now: Instant) {
+    /// A call ended. True if the member is back by that.
+    pub fn end(&mut self, call: &Call, outcome: Outcome, now: Instant) -> bool {
         let answered = outcome == Outcome::Answered;
         let usual = |(member, health): (usize, &Health)| {
             let counts = member != call.member && health.is_fit();
@@ -82,9 +79,11 @@ impl Watch {
             None
         };
         let may_judge = self.may_judge(call.member);
-        let Some(health) = self.0.get_mut(call.member) else { return };
+        let Some(health) = self.0.get_mut(call.member) else { return false };
+        let was_fit = health.is_fit();
         let slow = answered && health.pulse.answered(call, elsewhere, now);
         health.end(outcome, slow, may_judge, now);
+        health.is_fit() && !was_fit
     }
 
     /// The floor: at most half of the members are out for their errors or their slowness, and never the last fit one.
@@ -101,6 +100,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::limits;
     use proptest::prelude::*;
+    use std::time::Duration;
 
     const QUICK: Duration = Duration::from_millis(1);
 
@@ -141,8 +141,7 @@ mod tests {
         let (mut watch, now) = (Watch::new(2), Clock.now());
         call(&mut watch, 0, Outcome::Silent, QUICK, now);
         let due = now + QUICK + limits::SILENT_MIN;
-        let patience = watch.try_again(0, due).expect("is due");
-        assert_eq!(patience, limits::TRY_STEP);
+        assert_eq!(watch.try_again(0, due), Some(Try::Greet(limits::TRY_STEP)));
         assert_eq!(watch.try_again(0, due), None);
         assert!(watch.try_again(0, due + limits::TRY_LEASE).is_some());
     }
@@ -204,7 +203,11 @@ mod tests {
         call(&mut watch, 0, Outcome::Answered, slow, later);
         let due = later + slow + limits::JUDGED_MIN;
         assert_eq!(standing(&watch, 0, later + slow), Standing::Judged);
-        assert!(watch.try_again(0, due).is_some());
+        assert_eq!(watch.try_again(0, due), Some(Try::Call));
+        call(&mut watch, 0, Outcome::Answered, slow, due);
+        assert_eq!(standing(&watch, 0, due + slow), Standing::Judged, "it is as slow");
+        let due = due + slow + 2 * limits::JUDGED_MIN;
+        assert_eq!(watch.try_again(0, due), Some(Try::Call));
         call(&mut watch, 0, Outcome::Answered, QUICK, due);
         assert_eq!(standing(&watch, 0, due + QUICK), Standing::Fit(limits::SLOW_START_SHARE));
     }
@@ -236,8 +239,8 @@ mod tests {
     }
 
     fn outcomes() -> impl Strategy<Value = Outcome> {
-        use Outcome::{Answered, Failed, Late, Lost, NotServing, Silent};
-        prop::sample::select(vec![Answered, NotServing, Failed, Late, Lost, Silent])
+        use Outcome::{Answered, Failed, Late, Lost, NotServing, Silent, Unknown};
+        prop::sample::select(vec![Answered, NotServing, Failed, Late, Lost, Silent, Unknown])
     }
 
     proptest! {

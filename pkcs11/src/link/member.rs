@@ -58,14 +58,21 @@ impl Member {
         }
     }
 
-    /// Calls by `until`. `goes_on` is asked each time when the member says that it works: false gives up.
-    pub fn call(&self, request: &ClientRequest, until: Instant, goes_on: &mut dyn FnMut() -> bool) -> Ended {
-        let kept = self.idle.lock().pop();
+    /// Calls by `until`. `goes_on` is asked each time when the member says that it works: false gives up. Without
+    /// `twice` the request is sent once, whatever happens.
+    pub fn call(
+        &self,
+        request: &ClientRequest,
+        twice: bool,
+        until: Instant,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Ended {
+        let kept = if twice { self.idle.lock().pop() } else { None };
         if let Some(connection) = kept {
             match self.converse(connection, request, until, goes_on) {
                 // It may have died since its last use, and its brothers are as old: a fresh one is tried at once.
-                Ended::Done(Err(CallError::Lost(error))) if !CallError::Lost(error).is_late() => {
-                    self.forget()
+                Ended::Done(Err(error)) if matches!(error, CallError::Lost(_)) && !error.is_late() => {
+                    self.forget();
                 }
                 done => return done,
             }
@@ -78,7 +85,7 @@ impl Member {
     }
 
     /// One call over this connection, which is kept if it is of further use.
-    pub fn converse(
+    fn converse(
         &self,
         mut connection: Connection,
         request: &ClientRequest,

@@ -5,12 +5,17 @@ use super::Pace;
 use crate::config::GroupConfig;
 use keyraft_engine::balance::{Balancer, Budget, Order};
 use keyraft_engine::clock::Clock;
-use keyraft_engine::health::{Call, Class, Outcome, Standing, Watch};
+use keyraft_engine::health::{Call, Class, Outcome, Standing, Try, Watch};
 use parking_lot::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What one process knows of a group's members.
-pub(super) struct Mind(Mutex<State>);
+pub(super) struct Mind {
+    state: Mutex<State>,
+    /// So many of them are on this machine. The others know the application under another name, where it is not
+    /// logged in: they are asked last.
+    here: usize,
+}
 
 struct State {
     watch: Watch,
@@ -41,24 +46,25 @@ impl Mind {
         let mut seed = [0; 8];
         // Without random numbers the choice is the same in each process: nothing depends on it.
         let _ = getrandom::fill(&mut seed);
-        Self(Mutex::new(State {
+        let state = State {
             watch: Watch::new(weights.len()),
             balancer: Balancer::new(config.ranking, weights),
             budget: Budget::new(Clock.now()),
             dice: u64::from_ne_bytes(seed) | 1,
             searched: None,
-        }))
+        };
+        Self { state: Mutex::new(state), here: config.sockets.len() }
     }
 
     /// A new call is made.
     pub fn earn(&self) {
-        self.0.lock().budget.earn();
+        self.state.lock().budget.earn();
     }
 
     /// Whom to ask, in order.
     pub fn order(&self, pace: Pace) -> Order {
         let now = Clock.now();
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let mut order = state.order(pace.class(), now);
         if pace == Pace::Search
             && let Some(searched) = state.searched
@@ -67,30 +73,33 @@ impl Mind {
             order.members.retain(|member| *member != searched);
             order.members.insert(0, searched);
         }
+        order.members.sort_by_key(|member| *member >= self.here);
+        let here = order.members.first().is_some_and(|first| *first < self.here);
+        order.due = order.due.filter(|due| *due < self.here || !here);
         order
     }
 
-    /// Takes on to find out whether a member is back: how long that may take, None if somebody else does.
-    pub fn try_again(&self, member: usize) -> Option<Duration> {
-        self.0.lock().watch.try_again(member, Clock.now())
+    /// Takes on to find out whether a member is back. None if somebody else does.
+    pub fn try_again(&self, member: usize) -> Option<Try> {
+        self.state.lock().watch.try_again(member, Clock.now())
     }
 
     /// A member that was out greeted.
     pub fn came_back(&self, member: usize) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.watch.came_back(member, Clock.now());
         state.balancer.begin_anew(member);
     }
 
     /// A member that was out is out still; `silent` if it took waiting to find out.
     pub fn stays_out(&self, member: usize, silent: bool) {
-        self.0.lock().watch.stays_out(member, silent, Clock.now());
+        self.state.lock().watch.stays_out(member, silent, Clock.now());
     }
 
     /// A call goes to a member.
     pub fn begin(&self, member: usize, pace: Pace) -> Call {
         let now = Clock.now();
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let call = state.watch.begin(member, pace.class(), now);
         state.balancer.begin(&call);
         call
@@ -98,14 +107,16 @@ impl Mind {
 
     /// The member works on it.
     pub fn heard(&self, call: &Call) {
-        self.0.lock().watch.heard(call.member, Clock.now());
+        self.state.lock().watch.heard(call.member, Clock.now());
     }
 
     /// A call at a member ended.
     pub fn end(&self, call: &Call, outcome: Outcome) {
         let (now, answered) = (Clock.now(), outcome == Outcome::Answered);
-        let mut state = self.0.lock();
-        state.watch.end(call, outcome, now);
+        let mut state = self.state.lock();
+        if state.watch.end(call, outcome, now) {
+            state.balancer.begin_anew(call.member);
+        }
         state.balancer.end(call, answered, now);
         if answered && call.class == Class::Search {
             state.searched = Some(call.member);
@@ -115,12 +126,12 @@ impl Mind {
     /// Whether a call may leave a member that works on it for another one.
     pub fn may_leave(&self, member: usize) -> bool {
         let now = Clock.now();
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.watch.has_other_fit(member, now) && state.budget.take(now)
     }
 
     /// Whether a call may ask a second living member.
     pub fn may_ask_another(&self) -> bool {
-        self.0.lock().budget.take(Clock.now())
+        self.state.lock().budget.take(Clock.now())
     }
 }
