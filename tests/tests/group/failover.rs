@@ -4,7 +4,7 @@
 use keyraft_tests::TokenKind::Embedded;
 use keyraft_tests::clients::{PIN, Target, group, module};
 use keyraft_tests::group::write_private;
-use keyraft_tests::{Group, eventually, turn};
+use keyraft_tests::{Group, turn};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
@@ -171,16 +171,21 @@ async fn all_members_share_the_load() {
     let _turn = turn().await;
     let (group, config) = group_of(3).await;
     let mut application = Application::start(&config);
-    eventually(async || {
+    let mut seen = Vec::new();
+    // A busy machine may disturb a round.
+    for _ in 0..5 {
         let before = [0, 1, 2].map(|index| group.ticks(index));
         application.work_for(Duration::from_secs(3));
         let (count, _) = application.worked();
         let used = [0, 1, 2].map(|index| group.ticks(index) - before[index]);
         println!("{count} signatures took {used:?} ticks of the members");
         let [least, most] = [used.iter().min(), used.iter().max()].map(|ticks| ticks.copied().unwrap_or(0));
-        if least * 3 >= most { Ok(()) } else { Err(format!("{used:?}")) }
-    })
-    .await;
+        if least * 3 >= most {
+            return;
+        }
+        seen.push(used);
+    }
+    panic!("the members' shares differ: {seen:?}");
 }
 
 /// A multi-part operation does not notice that its member was lost between two parts: each goes to whoever is there.
