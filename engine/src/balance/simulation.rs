@@ -3,7 +3,7 @@
 use super::tests::dice;
 use super::{Balancer, Ranking};
 use crate::clock::Clock;
-use crate::health::{Call, Class, Outcome, Standing, Watch};
+use crate::health::{Call, Class, Outcome, Watch};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
