@@ -155,8 +155,12 @@ impl Health {
             Outcome::Silent => return self.put_out(Cause::Silent, now),
             Outcome::Unknown => return,
             Outcome::Answered | Outcome::NotServing | Outcome::Failed | Outcome::Late => {
-                self.heard = Some(now)
+                self.heard = Some(now);
             }
+        }
+        if matches!(self.state, State::Out { .. }) {
+            // A call from before it was put out.
+            return;
         }
         match outcome {
             Outcome::Answered => (self.failures, self.rests) = (0, None),
@@ -168,15 +172,13 @@ impl Health {
             Outcome::Failed => self.failures += 1,
             _ => self.failures += limits::FAILURES_MAX.div_ceil(2),
         }
-        let bad = slow || self.failures >= limits::FAILURES_MAX;
-        let tried = matches!(self.state, State::Tried { .. });
-        match (bad, tried) {
-            // It has been put out already: one more call of those days ends.
-            _ if matches!(self.state, State::Out { .. }) => {}
-            (true, true) => self.put_out(Cause::Judged, now),
-            (true, false) if may_judge => self.put_out(Cause::Judged, now),
-            (false, true) => self.come_back(now),
-            _ => {}
+        // One that was out for that must not begin so.
+        let as_before = self.is_judged() && matches!(outcome, Outcome::Failed | Outcome::Late);
+        let bad = slow || as_before || self.failures >= limits::FAILURES_MAX;
+        if bad && (may_judge || self.is_judged()) {
+            self.put_out(Cause::Judged, now);
+        } else {
+            self.come_back(now);
         }
     }
 

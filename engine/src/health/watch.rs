@@ -166,6 +166,10 @@ mod tests {
         }
         let then: Vec<_> = watch.standings(now + QUICK).collect();
         assert_eq!(then, [Standing::Judged, Standing::Fit(1.0), Standing::Fit(1.0)]);
+        let due = now + QUICK + limits::JUDGED_MIN;
+        assert_eq!(watch.try_again(0, due), Some(Try::Call));
+        call(&mut watch, 0, Outcome::Failed, QUICK, due);
+        assert_eq!(standing(&watch, 0, due + QUICK), Standing::Judged, "one more is enough then");
         let mut one = Watch::new(1);
         for _ in 0..limits::FAILURES_MAX {
             call(&mut one, 0, Outcome::Failed, QUICK, now);

@@ -106,6 +106,7 @@ mod tests {
         line.tell(now + limits::OVERALL);
         assert!(heard().is_none(), "no call is under way");
         line.begin(7);
+        let now = Clock.now();
         line.tell(now);
         assert!(heard().is_none(), "it has just begun");
         for round in 1..3 {
