@@ -1,5 +1,7 @@
 //! Whole groups: applications elsewhere, mixed tokens, killed members, members that leave, standbys, the way back, lost
 //! and full tokens, the offline key, secrets that stay secret, bad input.
+//! Whole groups: applications elsewhere, mixed tokens, members that are killed, stopped or leave, lost and full tokens,
+//! the way back with the offline key, secrets that stay secret, bad input.
 
 #[path = "group/bad.rs"]
 mod bad;
@@ -7,6 +9,8 @@ mod bad;
 mod clients;
 #[path = "group/crash.rs"]
 mod crash;
+#[path = "group/failover.rs"]
+mod failover;
 #[path = "group/full.rs"]
 mod full;
 #[path = "group/login.rs"]

@@ -103,9 +103,9 @@ async fn no_operation_fails_whatever_happens_to_a_member() {
                 Fault::DiskFull => 2,
                 _ => group.members.iter().position(|m| m.id == primary).expect("is a member"),
             };
-            told.good("pauses");
+            told.good("waited");
             hurt(&mut group, &disk, index, fault, lasts).await;
-            let said = told.good("pauses");
+            let said = told.good("waited");
             let pauses: Vec<u64> = said.split(' ').map(|ms| ms.parse().expect("is a number")).collect();
             println!("{fault:?}: longest pause of use {} ms, of changes {} ms", pauses[0], pauses[1]);
             assert!(pauses.iter().all(|ms| *ms < OVERALL_MS), "{fault:?}: something was late: {said} ms");
