@@ -6,6 +6,7 @@ use keyraft_engine::domain::MemberId;
 use keyraft_engine::wire::GroupStatus;
 use keyraft_node::caller::status;
 use keyraft_node::engine::Socket;
+use keyraft_node::process::{children, kill_member};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
@@ -67,6 +68,11 @@ impl Member {
     /// True while its process should be running.
     pub fn runs(&self) -> bool {
         self.child.is_some()
+    }
+
+    /// The id of the member's own process, below its supervisor; None while there is none.
+    pub fn process(&self) -> Option<u32> {
+        children(self.child.as_ref()?.id()).first().copied()
     }
 }
 
@@ -267,11 +273,10 @@ impl Group {
         }
     }
 
-    /// kill -9, and waits for the end.
+    /// kill -9 of the member and its supervisor, and waits for their end.
     pub fn kill(&mut self, index: usize) {
-        if let Some(mut child) = self.members[index].child.take() {
-            child.kill().expect("can be killed");
-            child.wait().expect("ends");
+        if let Some(child) = self.members[index].child.take() {
+            kill_member(child);
         }
     }
 
@@ -331,10 +336,8 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         for member in &mut self.members {
-            if let Some(mut child) = member.child.take() {
-                // Nothing is left to do about a process that cannot be ended.
-                let _ = child.kill();
-                let _ = child.wait();
+            if let Some(child) = member.child.take() {
+                kill_member(child);
             }
         }
         if std::thread::panicking() {

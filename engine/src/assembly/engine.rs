@@ -36,6 +36,15 @@ pub struct Engine {
     tasks: JoinSet<()>,
 }
 
+/// Why a member cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// For people.
+    pub reason: String,
+    /// True if a new process can: its token's library hangs in this one, or has forgotten it.
+    pub again: bool,
+}
+
 /// Where members were when this one joined.
 pub(super) struct Seeds(pub Roster);
 
@@ -161,7 +170,13 @@ impl Engine {
         tasks.spawn(transport::serve_tcp(listener, tls, hello, handler.clone(), stopped.clone()));
         tasks.spawn(transport::serve_unix(socket, handler, users, stopped.clone()));
         tasks.spawn(reconciler(&core).run(stopped.clone()));
-        tasks.spawn(watch_token(core.token.clone(), core.progress.clone(), stopped.clone()));
+        tasks.spawn(watch_token(
+            core.token.clone(),
+            core.progress.clone(),
+            core.synchronize.clone(),
+            clock,
+            stopped.clone(),
+        ));
         tasks.spawn(run_primary(core.clone(), stopped.clone()));
         tasks.spawn(expel_returned(core.clone(), stopped.clone()));
         tasks.spawn(announce(core, own_card, stopped));
@@ -180,12 +195,19 @@ impl Engine {
     }
 
     /// Resolves, with the reason, when the member cannot go on and its process should end.
-    pub async fn failed(&self) -> String {
+    pub async fn failed(&self) -> Fault {
         let mut fatal = self.service.0.consensus.fatal();
-        match fatal.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone().unwrap_or_default(),
-            Err(_) => "consensus has ended".to_string(),
-        }
+        let mut given_up = self.service.0.progress.given_up();
+        let reason = tokio::select! {
+            fatal = fatal.wait_for(Option::is_some) => match fatal {
+                Ok(reason) => reason.clone().unwrap_or_default(),
+                Err(_) => "consensus has ended".to_string(),
+            },
+            Ok(reason) = given_up.wait_for(Option::is_some) => {
+                return Fault { reason: reason.clone().unwrap_or_default(), again: true };
+            }
+        };
+        Fault { reason, again: false }
     }
 
     /// Stops in order: no new requests, no more consensus, the token last. Answered writes are on disk anyway.

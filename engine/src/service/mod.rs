@@ -14,6 +14,7 @@ mod primary;
 mod read;
 pub mod record;
 pub mod settler;
+mod sick;
 mod slot;
 mod uses;
 

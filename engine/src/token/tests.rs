@@ -18,7 +18,7 @@ fn config(folder: &std::path::Path) -> TokenConfig {
     let source = ModuleSource::Embedded { folder: folder.join("token") };
     let pin = Pin::new("12345678".into());
     initialize(&source, "unit", &pin, &pin).unwrap();
-    TokenConfig { source, slot: SlotChoice::Only, pin, residency: None }
+    TokenConfig { source, slot: SlotChoice::Only, pin: Some(pin), residency: None }
 }
 
 #[test]

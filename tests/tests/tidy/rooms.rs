@@ -174,6 +174,7 @@ const WAITING: &[&str] = &[
     "node/src/process.rs",
     "node/src/run.rs",
     "node/src/serve.rs",
+    "node/src/supervisor.rs",
 ];
 
 /// In the rooms that wait, the files that only think.
