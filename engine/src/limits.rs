@@ -218,6 +218,8 @@ pub const STALE_GENERATION_TRIES: u32 = 3;
 
 // A token that is sick, and the process that restarts a member whose token's library is.
 
+/// Tries of an import that all end with a number that a broken device returns as well, until it counts as refused.
+pub const REFUSALS_MIN: u32 = 3;
 /// How often the jobs at a token are looked at for one that hangs.
 pub const TOKEN_LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Looking at everything in a token.

@@ -1,5 +1,6 @@
 //! Whole groups: applications elsewhere, mixed tokens, killed members, members that leave, lost and full tokens, the way
-//! back with the offline key, secrets that stay secret, bad input.
+//! back with the offline key, secrets that stay secret, bad input,
+//! sick tokens.
 
 #[path = "group/bad.rs"]
 mod bad;
@@ -21,3 +22,5 @@ mod mixed;
 mod recovery;
 #[path = "group/secrets.rs"]
 mod secrets;
+#[path = "group/sick.rs"]
+mod sick;

@@ -172,7 +172,10 @@ impl Reconciler {
         let results = self.token.import_many(opened).await;
         for (object, result) in names.into_iter().zip(results) {
             if let Err(error) = result {
-                let refused = error.verdict() == TokenVerdict::Refused;
+                let tries = backlog.troubles.get(&object).map_or(0, |trouble| trouble.tries) + 1;
+                // One such number may be a hiccup of the device, and the key may even be there.
+                let sure = !error.is_ambiguous() || tries >= limits::REFUSALS_MIN;
+                let refused = sure && error.verdict() == TokenVerdict::Refused;
                 self.trouble(backlog, object, error.to_string(), refused);
             }
         }

@@ -181,7 +181,7 @@ impl TokenError {
     }
 
     /// True if only a use of the token can tell a broken token from a refusal: vendors return these numbers for both.
-    pub(super) fn is_ambiguous(&self) -> bool {
+    pub fn is_ambiguous(&self) -> bool {
         const GENERAL_ERROR: u64 = 0x05;
         const FUNCTION_FAILED: u64 = 0x06;
         const DEVICE_ERROR: u64 = 0x30;

@@ -507,6 +507,11 @@ impl Token {
         hangs
     }
 
+    /// Says that the token may be broken: another one did what it would not.
+    pub fn suspect(&self) {
+        self.shared.ledger.calls.doubt.notify_one();
+    }
+
     /// Waits until an error says that the token may be broken.
     pub async fn doubted(&self) {
         self.shared.ledger.calls.doubt.notified().await;
