@@ -115,11 +115,10 @@ async fn a_fault_and_back(rules: &str) {
     let load = Load::begin(&group, &key, true).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
 
-    let start = Clock.now();
+    let (start, before) = (Clock.now(), load.made());
     group.members[SICK].play(rules);
     seen(&group, false).await;
     let meanwhile = create_at(&group.members[SICK].socket, "meanwhile", EC).await.expect("is made");
-    let before = load.made();
     tokio::time::sleep((start + FAULT).saturating_duration_since(Clock.now())).await;
     assert!(load.made() > before, "the group is of use meanwhile");
     group.members[SICK].play("");
