@@ -14,6 +14,8 @@ pub mod cloning; // how a member is admitted to the SMK
 pub mod wire; // what members and clients say to each other
 pub mod frames; // how that is cut into frames
 pub mod client; // a blocking connection to a member
+pub mod health; // how fit each member is
+pub mod balance; // which member to ask
 #[cfg(feature = "member")]
 pub mod token; // where keys live
 #[cfg(feature = "member")]

@@ -238,3 +238,59 @@ pub const RESTART_CALM: Duration = Duration::from_secs(60);
 pub const FOLDER_PATIENCE: Duration = Duration::from_secs(3);
 /// A process that is to be started anew ends by force if it has not ended after this.
 pub const END_GRACE: Duration = Duration::from_secs(2);
+// Applications choosing among members, and noticing the loss of one.
+
+/// Heartbeats that a member may miss before it counts as dead.
+pub const HEARTBEATS_LOST: u32 = 3;
+/// How often the calls under way are looked through for those whose callers must hear that the member lives.
+pub const WORKING_LOOK: Duration = Duration::from_millis(100);
+/// A member that owes answers and is quiet for this long is asked after others.
+pub const SUSPECT_AFTER: Duration = Duration::from_millis(450);
+/// How long a member whose connections broke is left alone; doubled each time.
+pub const GONE_MIN: Duration = Duration::from_millis(100);
+/// The most of that.
+pub const GONE_MAX: Duration = Duration::from_secs(2);
+/// How long a member that fell silent is left alone; doubled each time.
+pub const SILENT_MIN: Duration = Duration::from_secs(1);
+/// The most of that.
+pub const SILENT_MAX: Duration = Duration::from_secs(10);
+/// How long a member with errors or slow answers is left alone; doubled each time.
+pub const JUDGED_MIN: Duration = Duration::from_secs(1);
+/// The most of that.
+pub const JUDGED_MAX: Duration = Duration::from_secs(5);
+/// The same of every member while none is fit.
+pub const ALONE_PAUSE: Duration = Duration::from_millis(100);
+/// Whoever tries a member that was out, and has not told how it went for so long, has gone.
+pub const TRY_LEASE: Duration = Duration::from_secs(5);
+/// How long the first try of a silent member waits for its greeting; each further one so much longer.
+pub const TRY_STEP: Duration = Duration::from_millis(300);
+/// How long a member that came back takes to get its whole share.
+pub const SLOW_START: Duration = Duration::from_secs(5);
+/// The share that it begins with, of 1.
+pub const SLOW_START_SHARE: f64 = 0.1;
+/// A member that stayed for so long after a return is left alone for the shortest time again.
+pub const STAYED: Duration = Duration::from_secs(60);
+/// How long a member is passed over that said it does not serve; doubled each time.
+pub const REST_MIN: Duration = Duration::from_millis(100);
+/// The most of that.
+pub const REST_MAX: Duration = Duration::from_secs(1);
+/// Failures in a row after which a member is put out; a late answer counts for half of them.
+pub const FAILURES_MAX: u32 = 5;
+/// Slow answers in a row after which a member is put out.
+pub const SLOW_ANSWERS: u32 = 3;
+/// So long they must go on.
+pub const SLOW_SPAN: Duration = Duration::from_millis(250);
+/// An answer is slow that takes so many times what is usual elsewhere,
+pub const SLOW_FACTOR: f64 = 3.0;
+/// and this besides.
+pub const SLOW_MARGIN: Duration = Duration::from_millis(5);
+/// How long a measured time is remembered: in this time it loses two thirds of its weight.
+pub const ESTIMATE_DECAY: Duration = Duration::from_secs(10);
+/// Second tries on living members that are always left, a second.
+pub const SECOND_TRIES_PER_SECOND: f64 = 10.0;
+/// And so many for each call.
+pub const SECOND_TRIES_PER_CALL: f64 = 0.2;
+/// Second tries that may be saved up.
+pub const SECOND_TRIES_MAX: f64 = 100.0;
+/// The highest weight of a member.
+pub const WEIGHT_MAX: u32 = 1000;

@@ -1,8 +1,11 @@
 //! client.toml: which groups an application sees.
 
+use keyraft_engine::balance::Ranking;
 use keyraft_engine::client::Credentials;
+use keyraft_engine::limits;
 use rustix::process::{getegid, geteuid, getgid, getuid};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +21,7 @@ pub(crate) struct Config {
 /// One group.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupConfig {
-    /// The Unix sockets of its members on this machine, the preferred one first.
+    /// The Unix sockets of its members on this machine.
     pub sockets: Vec<PathBuf>,
     /// The members that it reaches by a certificate, asked after those.
     pub remote: Option<Remote>,
@@ -26,12 +29,31 @@ pub(crate) struct GroupConfig {
     pub slot: u64,
     /// The longest that a call takes before it fails.
     pub timeout: Duration,
+    /// How its members are ranked.
+    pub ranking: Ranking,
+    /// The weights of members, by socket or `host:port`; the others have 1.
+    pub weights: BTreeMap<String, u32>,
+    /// The most data of one call that is sent again when a member is lost under it, bytes.
+    pub replay_bytes_max: usize,
+}
+
+impl GroupConfig {
+    /// Each member's name in the file, in the order in which they are known.
+    fn names(&self) -> impl Iterator<Item = String> {
+        let sockets = self.sockets.iter().map(|path| path.display().to_string());
+        sockets.chain(self.remote.iter().flat_map(|remote| remote.members.iter().cloned()))
+    }
+
+    /// Each member's weight, in the same order.
+    pub fn weights(&self) -> Vec<u32> {
+        self.names().map(|name| self.weights.get(&name).copied().unwrap_or(1)).collect()
+    }
 }
 
 /// Members on other machines.
 #[derive(Clone, Debug)]
 pub(crate) struct Remote {
-    /// `host:port` of each, the preferred one first.
+    /// `host:port` of each.
     pub members: Vec<String>,
     /// What the application proves itself with.
     pub credentials: Credentials,
@@ -56,12 +78,16 @@ struct GroupTable {
     authority: Option<PathBuf>,
     slot: Option<u64>,
     timeout_ms: Option<u64>,
+    ranking: Option<String>,
+    #[serde(default)]
+    weights: BTreeMap<String, u32>,
+    replay_bytes_max: Option<usize>,
 }
 
 /// Groups that one file may name.
 const GROUPS_MAX: usize = 32;
 /// Sockets of one group, and members elsewhere.
-const MEMBERS_MAX: usize = keyraft_engine::limits::MEMBERS_MAX;
+const MEMBERS_MAX: usize = limits::MEMBERS_MAX;
 /// timeout_ms, least and most.
 const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 100..=600_000;
 /// A file longer than this is none of ours, bytes.
@@ -140,9 +166,49 @@ pub(crate) fn parse(text: &str, folder: &Path) -> Result<Config, String> {
         }
         let remote = remote(&table, folder)?;
         let timeout = Duration::from_millis(timeout_ms);
-        groups.push(GroupConfig { sockets: table.sockets, remote, slot, timeout });
+        let ranking = ranking(table.ranking.as_deref())?;
+        let replay_bytes_max = replay_bytes_max(table.replay_bytes_max)?;
+        let (sockets, weights) = (table.sockets, table.weights);
+        let group = GroupConfig { sockets, remote, slot, timeout, ranking, weights, replay_bytes_max };
+        check_weights(&group)?;
+        groups.push(group);
     }
     Ok(Config { groups })
+}
+
+fn ranking(name: Option<&str>) -> Result<Ranking, String> {
+    let Some(name) = name else { return Ok(Ranking::default()) };
+    let known = Ranking::NAMES.into_iter().find(|(known, _)| *known == name);
+    known.map(|(_, ranking)| ranking).ok_or_else(|| {
+        let names = Ranking::NAMES.map(|(known, _)| known).join(", ");
+        format!("group.ranking: '{name}' is none of {names}")
+    })
+}
+
+fn replay_bytes_max(bytes: Option<usize>) -> Result<usize, String> {
+    // A call never carries more.
+    let most = limits::OPERATION_DATA_MAX_BYTES;
+    match bytes.unwrap_or(most) {
+        bytes if bytes <= most => Ok(bytes),
+        bytes => Err(format!("group.replay_bytes_max: {bytes} is not within 0 to {most}")),
+    }
+}
+
+fn check_weights(group: &GroupConfig) -> Result<(), String> {
+    let names: Vec<String> = group.names().collect();
+    for (name, weight) in &group.weights {
+        if !names.contains(name) {
+            return Err(format!("group.weights: '{name}' is none of the group's sockets and members"));
+        }
+        if *weight > limits::WEIGHT_MAX {
+            let most = limits::WEIGHT_MAX;
+            return Err(format!("group.weights: {weight} of '{name}' is not within 0 to {most}"));
+        }
+    }
+    if group.weights().iter().all(|weight| *weight == 0) {
+        return Err("group.weights: give at least one member a weight above 0".into());
+    }
+    Ok(())
 }
 
 fn remote(table: &GroupTable, folder: &Path) -> Result<Option<Remote>, String> {
@@ -199,6 +265,19 @@ mod tests {
                 .expect("good");
         assert_eq!(config.groups.iter().map(|group| group.slot).collect::<Vec<_>>(), [0, 7]);
         assert_eq!(config.groups[0].timeout, Duration::from_secs(20));
+        assert_eq!(config.groups[0].ranking, Ranking::LeastBusy);
+        assert_eq!(config.groups[0].replay_bytes_max, limits::OPERATION_DATA_MAX_BYTES);
+    }
+
+    #[test]
+    fn reads_rankings_and_weights() {
+        for (name, ranking) in Ranking::NAMES {
+            let text = format!(
+                "[[group]]\nsockets = ['/run/a', '/run/b']\nranking = '{name}'\nweights = {{ '/run/b' = 3 }}"
+            );
+            let config = read_text(&text).expect("good");
+            assert_eq!((config.groups[0].ranking, config.groups[0].weights()), (ranking, vec![1, 3]));
+        }
     }
 
     #[test]
@@ -210,6 +289,11 @@ mod tests {
             ("[[group]]\nsockets = ['a']".into(), "group.sockets"),
             (group("timeout_ms = 1"), "group.timeout_ms"),
             (group("colour = 1"), "colour"),
+            (group("ranking = 'best'"), "group.ranking"),
+            (group("replay_bytes_max = 9999999"), "group.replay_bytes_max"),
+            (group("weights = { '/run/b' = 1 }"), "group.weights"),
+            (group("weights = { '/run/a' = 1001 }"), "group.weights"),
+            (group("weights = { '/run/a' = 0 }"), "group.weights"),
             ("[[group]]".into(), "group.members"),
             (group("members = ['nowhere']"), "group.members"),
             (group("members = ['a:99999']"), "group.members"),

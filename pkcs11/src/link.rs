@@ -1,72 +1,68 @@
-//! Carries calls to a group's members. A member that is lost, busy or not able is passed over for another, until the
-//! deadline; every call is safe to repeat, changes by their request ids.
+//! Carries calls to a group's members: to the one that the ranking says, and to another when one is lost, busy or not
+//! able, until the deadline. Every call is safe to repeat, changes by their request ids. `member` is one member's
+//! connections, `mind` knows whom to ask. There are no threads of ours: whatever is learned of a member is learned
+//! by calls.
+
+mod member;
+mod mind;
+#[cfg(test)]
+mod tests;
 
 use crate::config::GroupConfig;
 use crate::rv::{Rv, explain};
-use cryptoki_sys::CKR_DEVICE_REMOVED;
-use keyraft_engine::client::{CallError, Connection, Credentials};
+use cryptoki_sys::{CKR_DEVICE_ERROR, CKR_DEVICE_REMOVED};
+use keyraft_engine::client::CallError;
 use keyraft_engine::clock::Clock;
+use keyraft_engine::health::{Call, Class, Outcome as Fate, Try};
 use keyraft_engine::limits;
-use keyraft_engine::wire::{Answer, ClientRequest, Failure, FailureKind, Remedy, SlotCall, SlotReply};
-use parking_lot::Mutex;
-use std::fmt;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use keyraft_engine::wire::{
+    Answer, ClientRequest, Failure, FailureKind, Remedy, SlotCall, SlotReply, SlotRequest,
+};
+use member::{Ended, Member, Place};
+use mind::Mind;
 use std::time::{Duration, Instant};
 
-/// Idle connections kept to one member.
-const IDLE_MAX: usize = 64;
 /// The first pause when nobody answers; doubled up to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
-/// How long an answer is awaited before the member is asked whether it lives.
-const PROBE_EVERY: Duration = Duration::from_secs(2);
-
 /// A group's members as this machine reaches them.
 pub(crate) struct Link {
     members: Vec<Member>,
-    /// The one that answered last.
-    favourite: AtomicUsize,
+    mind: Mind,
     timeout: Duration,
+    replay_bytes_max: usize,
 }
 
-/// Where a member answers.
-enum Place {
-    /// On this machine.
-    Socket(PathBuf),
-    /// At host:port, to whom proves itself.
-    Address(String, Credentials),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Socket(path) => path.display().fmt(f),
-            Self::Address(address, _) => f.write_str(address),
-        }
-    }
-}
-
-struct Member {
-    place: Place,
-    idle: Mutex<Vec<Connection>>,
-}
-
-/// How long a call may take at one member.
+/// What a call asks for, and so how long it may take at one member before another one is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// Uses, searches, reads.
+    /// Symmetric work, verification, random bytes.
     Quick,
+    /// A use of a private key.
+    Signing,
+    /// A use that takes long: of a large key, or on much data.
+    Heavy,
+    /// Searches and reads: one member's, while it is fit.
+    Search,
     /// Changes: they may generate a key and wait for every member.
     Slow,
 }
 
 impl Pace {
+    fn class(self) -> Class {
+        match self {
+            Self::Quick => Class::Quick,
+            Self::Signing => Class::Signing,
+            Self::Heavy | Self::Slow => Class::Long,
+            Self::Search => Class::Search,
+        }
+    }
+
     fn attempt(self) -> Duration {
         match self {
-            // A member tries others itself, each for one attempt.
-            Self::Quick => limits::ATTEMPT * 3,
+            Self::Quick | Self::Signing | Self::Search => limits::ATTEMPT,
+            Self::Heavy => limits::GENERATE_ATTEMPT,
             Self::Slow => limits::GENERATE_ATTEMPT + limits::IMPORT,
         }
     }
@@ -87,6 +83,8 @@ pub(crate) enum Lost {
     Failed(Failure),
     /// No member was reached before the deadline.
     Nobody,
+    /// A member was lost under a call with more data than may be sent again.
+    TooLong,
 }
 
 impl From<Lost> for Rv {
@@ -97,8 +95,36 @@ impl From<Lost> for Rv {
                 Self::from(&failure)
             }
             Lost::Nobody => Self(CKR_DEVICE_REMOVED),
+            Lost::TooLong => {
+                explain(
+                    &"a member was lost under a call with more data than replay_bytes_max lets be sent again",
+                );
+                Self(CKR_DEVICE_ERROR)
+            }
         }
     }
+}
+
+/// One call on its way.
+struct Errand {
+    request: ClientRequest,
+    pace: Pace,
+    deadline: Instant,
+    /// How long it stays at one member, unless nobody else is fit.
+    attempt: Duration,
+    /// It may be sent again after a loss.
+    repeatable: bool,
+    lost_one: bool,
+}
+
+/// How an attempt at a member ended.
+enum Next {
+    /// The call is at its end.
+    End(std::result::Result<SlotReply, Lost>),
+    /// Another member is asked, at no cost.
+    Another(Lost),
+    /// Another member is asked, if the budget for that allows.
+    Second(Lost),
 }
 
 impl Link {
@@ -108,11 +134,11 @@ impl Link {
             let place = |address: &String| Place::Address(address.clone(), remote.credentials.clone());
             remote.members.iter().map(place)
         });
-        let member = |place| Member { place, idle: Mutex::default() };
         Self {
-            members: local.chain(remote).map(member).collect(),
-            favourite: AtomicUsize::new(0),
+            members: local.chain(remote).map(Member::new).collect(),
+            mind: Mind::new(config),
             timeout: config.timeout,
+            replay_bytes_max: config.replay_bytes_max,
         }
     }
 
@@ -123,126 +149,181 @@ impl Link {
 
     /// The same, telling whether an attempt was lost.
     pub fn ask(&self, call: SlotCall, pace: Pace) -> Outcome {
-        let request = ClientRequest::Slot(Box::new(call));
-        let deadline = Clock.now() + self.timeout;
+        let mut errand = Errand {
+            repeatable: data_bytes(&call.ask) <= self.replay_bytes_max,
+            request: ClientRequest::Slot(Box::new(call)),
+            pace,
+            deadline: Clock.now() + self.timeout,
+            attempt: pace.attempt(),
+            lost_one: false,
+        };
+        self.mind.earn();
         let mut pause = PAUSE_MIN;
-        let mut lost_one = false;
         loop {
-            let round = self.round(&request, pace, deadline);
-            lost_one |= round.lost_one;
-            let left = deadline.saturating_duration_since(Clock.now());
-            let failed = match round.reply {
-                Ok(reply) => return Outcome { reply: Ok(reply), lost_one },
+            let failed = match self.round(&mut errand) {
+                Ok(reply) => return Outcome { reply: Ok(reply), lost_one: errand.lost_one },
                 Err(failed) => failed,
             };
+            let left = errand.deadline.saturating_duration_since(Clock.now());
             if failed.is_final() || left.is_zero() {
-                return Outcome { reply: Err(failed), lost_one };
+                return Outcome { reply: Err(failed), lost_one: errand.lost_one };
             }
             std::thread::sleep(pause.min(left));
+            if pause >= left {
+                return Outcome { reply: Err(failed), lost_one: errand.lost_one };
+            }
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
-    /// One attempt at each member, the one that answered last first.
-    fn round(&self, request: &ClientRequest, pace: Pace, deadline: Instant) -> Outcome {
-        let (mut last, mut lost_one) = (Lost::Nobody, false);
-        let start = self.favourite.load(Ordering::Relaxed);
-        for step in 0..self.members.len() {
-            let index = (start + step) % self.members.len();
-            let until = deadline.min(Clock.now() + pace.attempt());
-            match self.members[index].call(request, until) {
-                Ok(Answer::Slot(reply)) => {
-                    self.favourite.store(index, Ordering::Relaxed);
-                    return Outcome { reply: Ok(*reply), lost_one };
-                }
-                Ok(_) => explain(&"a member answered another question"),
-                // It does not let this application in. Another member may have heard of a change before it.
-                Err(CallError::Failed(failure)) if failure.kind == FailureKind::Forbidden => {
-                    explain(&failure);
-                    if matches!(last, Lost::Nobody) {
-                        last = Lost::Failed(failure);
-                    }
-                }
-                Err(CallError::Failed(failure)) if failure.remedy() == Remedy::GiveUp => {
-                    self.favourite.store(index, Ordering::Relaxed);
-                    return Outcome { reply: Err(Lost::Failed(failure)), lost_one };
-                }
-                Err(CallError::Failed(failure)) => {
-                    explain(&failure);
-                    last = Lost::Failed(failure);
-                }
-                Err(error) => {
-                    lost_one |= matches!(error, CallError::Lost(_));
-                    explain(&format_args!("{}: {error}", self.members[index].place));
-                }
+    /// One attempt at each member that may be asked, in the ranking's order.
+    fn round(&self, errand: &mut Errand) -> std::result::Result<SlotReply, Lost> {
+        let mut last = Lost::Nobody;
+        let order = self.mind.order(errand.pace);
+        let due = order.due.filter(|due| self.is_back(*due, errand.deadline));
+        let known = order.members.into_iter().filter(|member| Some(*member) != due);
+        for member in due.into_iter().chain(known) {
+            let (lost, free) = match self.attempt(member, errand) {
+                Next::End(reply) => return reply,
+                Next::Another(lost) => (lost, true),
+                Next::Second(lost) => (lost, false),
+            };
+            // What a member says outweighs that another one said nothing; a refusal is kept until somebody knows better.
+            if !matches!(lost, Lost::Nobody) && !last.is_refusal() {
+                last = lost;
+            }
+            if Clock.now() >= errand.deadline || !(free || self.mind.may_ask_another()) {
+                break;
             }
         }
-        Outcome { reply: Err(last), lost_one }
+        Err(last)
     }
+
+    /// Whether a member that was out is back: one caller at a time finds out, by a greeting. One that is out for its
+    /// errors or slowness is known to greet: it is judged by the call.
+    fn is_back(&self, member: usize, deadline: Instant) -> bool {
+        let patience = match self.mind.try_again(member) {
+            Some(Try::Greet(patience)) => patience,
+            Some(Try::Call) => return true,
+            None => return false,
+        };
+        match self.members[member].open(deadline.min(Clock.now() + patience)) {
+            Ok(connection) => {
+                self.members[member].keep(connection);
+                self.mind.came_back(member);
+                true
+            }
+            // It lives; what it says will be the call's answer.
+            Err(CallError::Failed(_)) => {
+                self.mind.came_back(member);
+                true
+            }
+            Err(error) => {
+                explain(&format_args!("{}: {error}", self.members[member].place));
+                self.mind.stays_out(member, error.is_late());
+                false
+            }
+        }
+    }
+
+    /// One attempt at a member.
+    fn attempt(&self, index: usize, errand: &mut Errand) -> Next {
+        let member = &self.members[index];
+        let call = self.mind.begin(index, errand.pace);
+        let mut leave = Clock.now() + errand.attempt;
+        let mut goes_on = || {
+            self.mind.heard(&call);
+            if Clock.now() < leave {
+                return true;
+            }
+            leave += errand.attempt;
+            !(errand.repeatable && self.mind.may_leave(index))
+        };
+        let ended = member.call(&errand.request, errand.repeatable, errand.deadline, &mut goes_on);
+        let (fate, next) = match ended {
+            Ended::Done(Ok(Answer::Slot(reply))) => (Fate::Answered, Next::End(Ok(*reply))),
+            Ended::Done(Ok(_)) => {
+                explain(&"a member answered another question");
+                (Fate::Failed, Next::Second(Lost::Nobody))
+            }
+            Ended::Done(Err(CallError::Failed(failure))) => judge(failure),
+            Ended::Done(Err(error)) => {
+                explain(&format_args!("{}: {error}", member.place));
+                self.lost(&call, &error, errand)
+            }
+            Ended::Left => {
+                explain(&format_args!("{}: no answer yet: another member is asked", member.place));
+                errand.lost_one = true;
+                // The next one gets more time: what takes long everywhere must end somewhere.
+                errand.attempt *= 2;
+                (Fate::Late, Next::Another(Lost::Nobody))
+            }
+        };
+        self.mind.end(&call, fate);
+        next
+    }
+
+    /// A call that brought no answer.
+    fn lost(&self, call: &Call, error: &CallError, errand: &mut Errand) -> (Fate, Next) {
+        let sent = matches!(error, CallError::Lost(_));
+        errand.lost_one |= sent;
+        let now = Clock.now();
+        let fate = match error.is_late() {
+            true if now < errand.deadline => Fate::Silent,
+            true if now.saturating_duration_since(call.begun) >= errand.pace.attempt() => Fate::Late,
+            true => Fate::Unknown,
+            false => Fate::Lost,
+        };
+        if matches!(fate, Fate::Silent | Fate::Lost) {
+            self.members[call.member].forget();
+        }
+        if sent && !errand.repeatable {
+            return (fate, Next::End(Err(Lost::TooLong)));
+        }
+        (fate, Next::Another(Lost::Nobody))
+    }
+}
+
+/// What a failure says about the member that told it, and what to do.
+fn judge(failure: Failure) -> (Fate, Next) {
+    if failure.kind == FailureKind::Forbidden {
+        explain(&failure);
+        // It does not let this application in. Another member may have heard of a change before it.
+        return (Fate::Answered, Next::Another(Lost::Failed(failure)));
+    }
+    let fate = match failure.kind {
+        FailureKind::Internal | FailureKind::Busy => Fate::Failed,
+        _ if failure.remedy() == Remedy::TryAnotherMember => Fate::NotServing,
+        _ => Fate::Answered,
+    };
+    let next = match failure.remedy() {
+        Remedy::GiveUp => return (fate, Next::End(Err(Lost::Failed(failure)))),
+        Remedy::TryAnotherMember => Next::Another,
+        Remedy::TryAgain => Next::Second,
+    };
+    explain(&failure);
+    (fate, next(Lost::Failed(failure)))
 }
 
 impl Lost {
     /// True if asking again would not help.
     fn is_final(&self) -> bool {
-        matches!(self, Self::Failed(failure) if failure.remedy() == Remedy::GiveUp)
+        match self {
+            Self::Failed(failure) => failure.remedy() == Remedy::GiveUp,
+            Self::Nobody => false,
+            Self::TooLong => true,
+        }
+    }
+
+    fn is_refusal(&self) -> bool {
+        matches!(self, Self::Failed(failure) if failure.kind == FailureKind::Forbidden)
     }
 }
 
-impl Member {
-    /// One attempt. A kept connection may have died since its last use: a fresh one is tried at once.
-    fn call(&self, request: &ClientRequest, until: Instant) -> std::result::Result<Answer, CallError> {
-        let kept = self.idle.lock().pop();
-        if let Some(mut connection) = kept {
-            match self.patiently(&mut connection, request, until) {
-                Err(error) if error.is_late() => return Err(error),
-                // Its brothers are as old.
-                Err(CallError::Lost(_) | CallError::Unreachable(_)) => self.idle.lock().clear(),
-                done => {
-                    self.keep(connection);
-                    return done;
-                }
-            }
-        }
-        let mut connection = self.open(until)?;
-        let done = self.patiently(&mut connection, request, until);
-        if !matches!(done, Err(CallError::Lost(_) | CallError::Unreachable(_))) {
-            self.keep(connection);
-        }
-        done
-    }
-
-    /// Waits for an answer as long as the member shows that it lives: a process that hangs takes no hello.
-    fn patiently(
-        &self,
-        connection: &mut Connection,
-        request: &ClientRequest,
-        until: Instant,
-    ) -> std::result::Result<Answer, CallError> {
-        let left = || until.saturating_duration_since(Clock.now());
-        let mut sent = connection.send(request, left().min(PROBE_EVERY))?;
-        loop {
-            match connection.receive(&mut sent, left().min(PROBE_EVERY)) {
-                Err(error) if error.is_late() && !left().is_zero() => {
-                    // It is taken for hanging unless a fresh connection is greeted.
-                    self.keep(self.open(until).map_err(|_| error)?);
-                }
-                done => return done,
-            }
-        }
-    }
-
-    fn open(&self, until: Instant) -> std::result::Result<Connection, CallError> {
-        let left = until.saturating_duration_since(Clock.now());
-        match &self.place {
-            Place::Socket(path) => Connection::open(path, left),
-            Place::Address(address, credentials) => Connection::open_remote(address, credentials, left),
-        }
-    }
-
-    fn keep(&self, connection: Connection) {
-        let mut idle = self.idle.lock();
-        if idle.len() < IDLE_MAX {
-            idle.push(connection);
-        }
+/// The application's data that a call carries, bytes.
+fn data_bytes(ask: &SlotRequest) -> usize {
+    match ask {
+        SlotRequest::Use { data, .. } => data.0.len(),
+        _ => 0,
     }
 }

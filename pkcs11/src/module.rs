@@ -184,7 +184,7 @@ pub(crate) fn wrap_key(
         wrapping: keys.remove(0),
         key: keys.remove(0),
     };
-    match session.slot.ask_about(Pace::Quick, &[&wrapping, &wrapped], ask)? {
+    match session.slot.ask_about(Pace::Heavy, &[&wrapping, &wrapped], ask)? {
         SlotAnswer::Output(output) => Ok(match Output::fit(output.0, room) {
             Ok(output) | Err((output, _)) => output,
         }),
@@ -302,7 +302,7 @@ pub(crate) fn find_init(session: &Session, mut template: Attributes) -> Result<(
 fn find_more(session: &Session, search: &mut Search) -> Result<()> {
     let after = search.more_behind.take().filter(|after| *after != ObjectId(0));
     let ask = SlotRequest::Find { template: search.template.clone(), after };
-    match session.slot.ask(ask, Pace::Quick)? {
+    match session.slot.ask(ask, Pace::Search)? {
         SlotAnswer::Found { objects, more } => {
             search.more_behind = objects.last().copied().filter(|_| more);
             search.found.extend(objects.iter().map(|object| object.0));

@@ -22,6 +22,9 @@ use keyraft_engine::wire::{SecretBytes, SlotAnswer, SlotRequest, UseKind};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
+/// Data of more bytes than this takes long.
+const MUCH_DATA_BYTES: usize = 64 * 1024;
+
 /// What is done with the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -284,6 +287,19 @@ impl KeyedOperation {
         widened(signature, bytes)
     }
 
+    /// How long such a call takes: the ranking tells calls of one kind from those of another.
+    fn pace(&self, data_bytes: usize) -> Pace {
+        let private = matches!(self.kind, Kind::Sign | Kind::SignRecover | Kind::Decrypt);
+        match self.record.algorithm {
+            _ if data_bytes > MUCH_DATA_BYTES => Pace::Heavy,
+            Some(KeyAlgorithm::Rsa { bits }) if private && bits > 2048 => Pace::Heavy,
+            Some(KeyAlgorithm::Rsa { .. } | KeyAlgorithm::Ec(_) | KeyAlgorithm::Ed25519) if private => {
+                Pace::Signing
+            }
+            _ => Pace::Quick,
+        }
+    }
+
     /// One call to a member.
     fn run(
         &self,
@@ -300,7 +316,7 @@ impl KeyedOperation {
             Kind::Encrypt => UseKind::Encrypt,
             Kind::Decrypt => UseKind::Decrypt,
         };
-        let answer = slot.ask_about(Pace::Quick, &[&self.key], |mut keys| SlotRequest::Use {
+        let answer = slot.ask_about(self.pace(data.len()), &[&self.key], |mut keys| SlotRequest::Use {
             key: keys.remove(0),
             kind: kind.clone(),
             mechanism: mechanism.clone(),

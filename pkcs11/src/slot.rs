@@ -169,7 +169,7 @@ impl Slot {
 
     /// Asks anew what the group is (the PINs' states change).
     pub fn learn(&self) -> Result<Arc<Known>> {
-        match self.call(self.slot_call(SlotRequest::Info), Pace::Quick)? {
+        match self.call(self.slot_call(SlotRequest::Info), Pace::Search)? {
             SlotAnswer::Info(info) => {
                 let mechanisms = mechanism::offered(&info.mechanisms);
                 let known = Arc::new(Known { info: *info, mechanisms });
@@ -279,7 +279,7 @@ impl Slot {
 
     /// An agreed object's record, asked anew.
     pub fn read(&self, object: ObjectId) -> Result<Arc<AttributeRecord>> {
-        match self.ask(SlotRequest::Read(object), Pace::Quick) {
+        match self.ask(SlotRequest::Read(object), Pace::Search) {
             Ok(SlotAnswer::Record(record)) => {
                 let record = Arc::new(*record);
                 let mut records = self.records.lock();

@@ -1,6 +1,8 @@
 //! Whole groups: applications elsewhere, mixed tokens, killed members, members that leave, lost and full tokens, the way
 //! back with the offline key, secrets that stay secret, bad input,
 //! sick tokens.
+//! Whole groups: applications elsewhere, mixed tokens, members that are killed, stopped or leave, lost and full tokens,
+//! the way back with the offline key, secrets that stay secret, bad input.
 
 #[path = "group/bad.rs"]
 mod bad;
@@ -8,6 +10,8 @@ mod bad;
 mod clients;
 #[path = "group/crash.rs"]
 mod crash;
+#[path = "group/failover.rs"]
+mod failover;
 #[path = "group/full.rs"]
 mod full;
 #[path = "group/login.rs"]

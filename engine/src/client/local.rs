@@ -1,6 +1,6 @@
 //! A member's Unix socket, whose every wait ends by a moment that the caller sets, signals or not.
 
-use super::left;
+use super::wait::{Timeout, Wait};
 use crate::frames::blocking::Pipe;
 use rustix::io::Errno;
 use rustix::net::{
@@ -9,54 +9,60 @@ use rustix::net::{
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 /// A connection to a member on this machine.
 #[derive(Debug)]
 pub(super) struct Local {
     stream: UnixStream,
-    until: Instant,
+    /// How long to wait.
+    pub wait: Wait,
+    reading: Timeout,
+    writing: Timeout,
 }
 
 impl Local {
-    /// Connects by `until`: a member that hangs takes no more connections at some point, and connecting waits then.
-    pub fn connect(path: &Path, until: Instant) -> io::Result<Self> {
+    /// Connects: a member that hangs takes no more connections at some point, and connecting waits then.
+    pub fn connect(path: &Path, wait: Wait) -> io::Result<Self> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let address = SocketAddrUnix::new(path)?;
-        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(left(until)?))?;
+        let mut limit = wait.begin();
         loop {
+            sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(limit.left()?))?;
             match connect(&socket, &address) {
                 Ok(()) | Err(Errno::ISCONN) => break,
-                Err(Errno::INTR) => {
-                    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(left(until)?))?;
-                }
+                Err(Errno::INTR) => limit.interrupted(),
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(Self { stream: UnixStream::from(socket), until })
-    }
-
-    /// Everything from now on must end within this time.
-    pub fn limit(&mut self, within: Duration) {
-        self.until = crate::clock::Clock.now() + within;
+        let stream = UnixStream::from(socket);
+        Ok(Self { stream, wait, reading: Timeout::default(), writing: Timeout::default() })
     }
 }
 
 impl Pipe for Local {
     fn send_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            self.stream.set_write_timeout(Some(left(self.until)?))?;
-            match send(&self.stream, bytes, SendFlags::NOSIGNAL) {
-                Ok(sent) => bytes = bytes.get(sent..).unwrap_or_default(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+            let mut limit = self.wait.begin();
+            let sent = loop {
+                self.writing.set(limit.left()?, |left| self.stream.set_write_timeout(Some(left)))?;
+                match send(&self.stream, bytes, SendFlags::NOSIGNAL) {
+                    Err(Errno::INTR) => limit.interrupted(),
+                    sent => break sent?,
+                }
+            };
+            bytes = bytes.get(sent..).unwrap_or_default();
         }
         Ok(())
     }
 
     fn receive(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(left(self.until)?))?;
-        self.stream.read(bytes)
+        let mut limit = self.wait.begin();
+        loop {
+            self.reading.set(limit.left()?, |left| self.stream.set_read_timeout(Some(left)))?;
+            match self.stream.read(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => limit.interrupted(),
+                read => return read,
+            }
+        }
     }
 }

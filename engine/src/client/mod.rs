@@ -6,6 +6,7 @@ mod local;
 mod remote;
 pub(crate) mod tcp;
 pub(crate) mod tls;
+mod wait;
 
 pub use remote::Credentials;
 
@@ -19,6 +20,7 @@ use remote::Remote;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use wait::Wait;
 
 /// Why a call brought no answer.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +37,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// True if it was the deadline that ended the call: another connection to this member would not do better.
+    /// True if it was time that ended the call: another connection to this member would not do better.
     pub fn is_late(&self) -> bool {
         match self {
             Self::Unreachable(error) | Self::Lost(error) => {
@@ -54,11 +56,11 @@ enum Stream {
 }
 
 impl Stream {
-    /// Everything from now on must end within this time.
-    fn limit(&mut self, within: Duration) {
+    /// How long to wait from now on.
+    fn limit(&mut self, wait: Wait) {
         match self {
-            Self::Local(local) => local.limit(within),
-            Self::Remote(remote) => remote.limit(within),
+            Self::Local(local) => local.wait = wait,
+            Self::Remote(remote) => remote.limit(wait),
         }
     }
 }
@@ -93,7 +95,8 @@ impl Connection {
     /// Nobody serves there, or the member refuses this process.
     pub fn open(path: &Path, limit: Duration) -> Result<Self, CallError> {
         let until = Clock.now() + limit.min(limits::CONNECT);
-        let local = Local::connect(path, until).map_err(CallError::Unreachable)?;
+        let wait = Wait { until, quiet: limits::CONNECT };
+        let local = Local::connect(path, wait).map_err(CallError::Unreachable)?;
         Self::greet(Stream::Local(local), until)
     }
 
@@ -110,7 +113,7 @@ impl Connection {
 
     fn greet(stream: Stream, until: Instant) -> Result<Self, CallError> {
         let mut connection = Self { frames: FrameStream::new(stream), next: NO_REQUEST + 1 };
-        connection.frames.stream().limit(until.saturating_duration_since(Clock.now()));
+        connection.frames.stream().limit(Wait { until, quiet: limits::CONNECT });
         let hello = Ask::<&Request>::Hello(Hello::application());
         let hello = frame::encode(NO_REQUEST, &hello, limits::FRAME_UNPROVEN_MAX_BYTES)
             .map_err(|e| CallError::Unreachable(io::Error::other(e.to_string())))?;
@@ -127,16 +130,22 @@ impl Connection {
         }
     }
 
-    /// Asks, within `limit`. After [`CallError::Lost`] the connection is of no more use.
+    /// Sends a request, by `until` and with no more than `quiet` between two bytes. After [`CallError::Lost`] the
+    /// connection is of no more use.
     ///
     /// # Errors
     /// As [`CallError`] says.
-    pub fn send(&mut self, request: &ClientRequest, limit: Duration) -> Result<Sent, CallError> {
+    pub fn send(
+        &mut self,
+        request: &ClientRequest,
+        until: Instant,
+        quiet: Duration,
+    ) -> Result<Sent, CallError> {
         let id = self.next;
         self.next += 1;
         let frame = frame::encode(id, &Ask::Request(RequestRef::Client(request)), limits::FRAME_MAX_BYTES)
             .map_err(|e| Failure::new(FailureKind::BadRequest, e))?;
-        self.frames.stream().limit(limit);
+        self.frames.stream().limit(Wait { until, quiet });
         self.frames.write(&frame).map_err(CallError::Lost)?;
         Ok(Sent(id))
     }
@@ -146,24 +155,34 @@ impl Connection {
     /// # Errors
     /// As [`CallError`] says.
     pub fn call(&mut self, request: &ClientRequest, limit: Duration) -> Result<Answer, CallError> {
-        let mut sent = self.send(request, limit)?;
-        self.receive(&mut sent, limit)
+        let until = Clock.now() + limit;
+        let mut sent = self.send(request, until, limit)?;
+        loop {
+            if let Heard::Answer(answer) = self.receive(&mut sent, until, limit)? {
+                return Ok(answer);
+            }
+        }
     }
 
-    /// Waits for the answer for at most `limit`. After an error that [`is_late`](CallError::is_late) the answer may be
-    /// awaited again; after any other [`CallError::Lost`] the connection is of no more use.
+    /// Waits for the answer, or for the news that it is worked on, by `until` and with no more than `quiet` between two
+    /// bytes. A member tells every [`limits::MEMBER_HEARTBEAT`] that it works, so a longer silence is no long
+    /// operation. After [`CallError::Lost`] the connection is of no more use.
     ///
     /// # Errors
     /// As [`CallError`] says.
-    pub fn receive(&mut self, sent: &mut Sent, limit: Duration) -> Result<Answer, CallError> {
-        self.frames.stream().limit(limit);
+    pub fn receive(&mut self, sent: &mut Sent, until: Instant, quiet: Duration) -> Result<Heard, CallError> {
+        self.frames.stream().limit(Wait { until, quiet });
         loop {
             match self.read().map_err(CallError::Lost)? {
-                (id, Reply::Response(Response::Client(answer))) if id == sent.0 => return Ok(answer),
+                (id, Reply::Response(Response::Client(answer))) if id == sent.0 => {
+                    return Ok(Heard::Answer(answer));
+                }
                 (id, Reply::Response(Response::Failed(failure))) if id == sent.0 => {
                     return Err(failure.into());
                 }
-                (_, Reply::Pong) => {}
+                (id, Reply::Working) if id == sent.0 => return Ok(Heard::Working),
+                // An answer may have overtaken the news that it was worked on.
+                (_, Reply::Pong | Reply::Working) => {}
                 (_, Reply::Refused(failure)) => return Err(failure.into()),
                 _ => return Err(CallError::Lost(io::Error::other("the member answered another question"))),
             }
@@ -184,6 +203,15 @@ impl Connection {
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Clock.now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// What a member says while a request is on its way.
+#[derive(Debug)]
+pub enum Heard {
+    /// The answer.
+    Answer(Answer),
+    /// It is being worked on.
+    Working,
 }
 
 /// A request on its way: its answer bears this id.

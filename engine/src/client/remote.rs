@@ -1,9 +1,10 @@
 //! TLS over a blocking TCP stream, for an application that proves itself by a certificate. Every wait ends by a moment
 //! that the caller sets, and a peer that has gone is an error, not a SIGPIPE: the process is not ours.
 
+use super::wait::{Timeout, Wait};
 use super::{left, tcp, tls};
-use crate::clock::Clock;
 use crate::frames::blocking::Pipe;
+use crate::limits;
 use rustix::net::{SendFlags, send};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
@@ -12,7 +13,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What an application proves itself with. Clones share it. Never printed.
 #[derive(Clone)]
@@ -70,7 +71,9 @@ impl Remote {
 
     fn prove(stream: TcpStream, until: Instant, credentials: &Credentials) -> io::Result<Self> {
         tcp::prepare(&stream)?;
-        let mut stream = Bounded { stream, until };
+        let wait = Wait { until, quiet: limits::CONNECT };
+        let (reading, writing) = (Timeout::default(), Timeout::default());
+        let mut stream = Bounded { stream, wait, reading, writing };
         let mut session =
             ClientConnection::new(credentials.0.clone(), tls::server_name()).map_err(io::Error::other)?;
         while session.is_handshaking() {
@@ -81,9 +84,9 @@ impl Remote {
         Ok(Self(StreamOwned::new(session, stream)))
     }
 
-    /// Everything from now on must end within this time.
-    pub fn limit(&mut self, within: Duration) {
-        self.0.sock.until = Clock.now() + within;
+    /// How long to wait from now on.
+    pub fn limit(&mut self, wait: Wait) {
+        self.0.sock.wait = wait;
     }
 }
 
@@ -98,10 +101,12 @@ impl Pipe for Remote {
     }
 }
 
-/// A TCP stream whose waits end by a moment.
+/// A TCP stream whose waits end.
 struct Bounded {
     stream: TcpStream,
-    until: Instant,
+    wait: Wait,
+    reading: Timeout,
+    writing: Timeout,
 }
 
 /// The kernel calls its timeouts `WouldBlock`, which TLS takes for "nothing yet".
@@ -111,15 +116,27 @@ fn late(error: io::Error) -> io::Error {
 
 impl Read for Bounded {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(left(self.until)?))?;
-        self.stream.read(bytes).map_err(late)
+        let mut limit = self.wait.begin();
+        loop {
+            self.reading.set(limit.left()?, |left| self.stream.set_read_timeout(Some(left)))?;
+            match self.stream.read(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => limit.interrupted(),
+                read => return read.map_err(late),
+            }
+        }
     }
 }
 
 impl Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(Some(left(self.until)?))?;
-        send(&self.stream, bytes, SendFlags::NOSIGNAL).map_err(|errno| late(errno.into()))
+        let mut limit = self.wait.begin();
+        loop {
+            self.writing.set(limit.left()?, |left| self.stream.set_write_timeout(Some(left)))?;
+            match send(&self.stream, bytes, SendFlags::NOSIGNAL) {
+                Err(rustix::io::Errno::INTR) => limit.interrupted(),
+                sent => return sent.map_err(|errno| late(errno.into())),
+            }
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -34,6 +34,8 @@ pub(crate) enum Reply<R> {
     Pong,
     /// The response to the request of this id.
     Response(R),
+    /// The request of this id is being worked on: the member lives.
+    Working,
 }
 
 /// Why a frame is not one. The connection that sent it is closed.

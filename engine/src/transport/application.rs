@@ -2,6 +2,7 @@
 //! costs no other thread; the rest is handed to the runtime.
 
 use super::server::{encode, may_ask};
+use super::working::{Line, Lines};
 use super::{Caller, ConnectionId, Handler};
 use crate::frames::blocking::FrameStream;
 use crate::frames::frame::{Ask, Reply};
@@ -25,16 +26,17 @@ pub(super) async fn serve(
     connection: ConnectionId,
     caller: Caller,
     handler: Arc<dyn Handler>,
+    lines: &Lines,
     mut shutdown: watch::Receiver<bool>,
 ) {
     let blocking = || -> io::Result<_> {
         let stream = stream.into_std()?;
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(limits::WRITE_MAX))?;
-        Ok((stream.try_clone()?, stream))
+        Ok((stream.try_clone()?, stream.try_clone()?, stream))
     };
-    let (door, stream) = match blocking() {
-        Ok((door, stream)) => (Door(door), stream),
+    let (door, line, stream) = match blocking() {
+        Ok((door, line, stream)) => (Door(door), lines.add(connection, line), stream),
         Err(error) => return debug!(%error, "an application's connection failed"),
     };
     let (tell, mut ended) = oneshot::channel();
@@ -42,13 +44,15 @@ pub(super) async fn serve(
     let talk = {
         let handler = handler.clone();
         move || {
-            let why = converse(FrameStream::new(stream), connection, caller.clone(), &*handler, &runtime);
+            let talk = Conversation { connection, caller: caller.clone(), handler: &*handler, line, runtime };
+            let why = talk.run(FrameStream::new(stream));
             debug!(?caller, %why, "an application's connection ended");
             let _ = tell.send(());
         }
     };
     let name = format!("slot-{}", connection.0);
     if let Err(error) = std::thread::Builder::new().name(name).stack_size(STACK_BYTES).spawn(talk) {
+        lines.remove(connection);
         return warn!(%error, "an application was turned away: the system starts no thread");
     }
     let stops = tokio::select! {
@@ -60,6 +64,7 @@ pub(super) async fn serve(
         drop(door);
         let _ = tokio::time::timeout(limits::CLOSE_GRACE, ended).await;
     }
+    lines.remove(connection);
     handler.closed(connection);
 }
 
@@ -73,51 +78,55 @@ impl Drop for Door {
     }
 }
 
-fn converse(
-    mut frames: FrameStream<UnixSocket>,
+/// One application and who answers it.
+struct Conversation<'a> {
     connection: ConnectionId,
     caller: Caller,
-    handler: &dyn Handler,
-    runtime: &Handle,
-) -> String {
-    loop {
-        let (id, request) = match frames.read::<Ask<Request>>(limits::FRAME_MAX_BYTES) {
-            Ok(Some((id, Ask::Request(request)))) => (id, request),
-            Ok(Some((id, Ask::Ping))) => match frames.write(&encode(id, Reply::Pong)) {
-                Ok(()) => continue,
-                Err(error) => return error.to_string(),
-            },
-            Ok(Some((_, Ask::Hello(_)))) => return "it said hello twice".into(),
-            Ok(None) => return "it closed the connection".into(),
-            Err(error) => return error.to_string(),
-        };
-        let response = if may_ask(&caller, &request) {
-            answer(connection, &caller, handler, runtime, request)
-        } else {
-            Response::Failed(Failure::new(
-                FailureKind::Forbidden,
-                "this connection's caller may not ask this",
-            ))
-        };
-        if let Err(error) = frames.write(&encode(id, Reply::Response(response))) {
-            return error.to_string();
-        }
-    }
+    handler: &'a dyn Handler,
+    line: Arc<Line>,
+    runtime: Handle,
 }
 
-fn answer(
-    connection: ConnectionId,
-    caller: &Caller,
-    handler: &dyn Handler,
-    runtime: &Handle,
-    request: Request,
-) -> Response {
-    let answered = catch_unwind(AssertUnwindSafe(|| match handler.handle_now(caller, request) {
-        Ok(response) => response,
-        Err(request) => runtime.block_on(handler.handle(connection, caller.clone(), *request)),
-    }));
-    answered.unwrap_or_else(|_| {
-        error!(?caller, "a request's handler panicked");
-        Response::Failed(Failure::new(FailureKind::Internal, "a fault of this member: see its log"))
-    })
+impl Conversation<'_> {
+    /// Answers until the connection ends, and says why it did.
+    fn run(&self, mut frames: FrameStream<UnixSocket>) -> String {
+        loop {
+            let (id, request) = match frames.read::<Ask<Request>>(limits::FRAME_MAX_BYTES) {
+                Ok(Some((id, Ask::Request(request)))) => (id, request),
+                Ok(Some((id, Ask::Ping))) => match frames.write(&encode(id, Reply::Pong)) {
+                    Ok(()) => continue,
+                    Err(error) => return error.to_string(),
+                },
+                Ok(Some((_, Ask::Hello(_)))) => return "it said hello twice".into(),
+                Ok(None) => return "it closed the connection".into(),
+                Err(error) => return error.to_string(),
+            };
+            let response = if may_ask(&self.caller, &request) {
+                self.line.begin(id);
+                self.answer(request)
+            } else {
+                Response::Failed(Failure::new(
+                    FailureKind::Forbidden,
+                    "this connection's caller may not ask this",
+                ))
+            };
+            let frame = encode(id, Reply::Response(response));
+            let _writing = self.line.end();
+            if let Err(error) = frames.write(&frame) {
+                return error.to_string();
+            }
+        }
+    }
+
+    fn answer(&self, request: Request) -> Response {
+        let (connection, caller, handler) = (self.connection, &self.caller, self.handler);
+        let answered = catch_unwind(AssertUnwindSafe(|| match handler.handle_now(caller, request) {
+            Ok(response) => response,
+            Err(request) => self.runtime.block_on(handler.handle(connection, caller.clone(), *request)),
+        }));
+        answered.unwrap_or_else(|_| {
+            error!(?caller, "a request's handler panicked");
+            Response::Failed(Failure::new(FailureKind::Internal, "a fault of this member: see its log"))
+        })
+    }
 }

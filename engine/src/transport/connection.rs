@@ -184,7 +184,7 @@ async fn read_answers<R: AsyncRead + Unpin>(mut reader: R, calls: Arc<Calls>) ->
     loop {
         match stream::read::<Reply<Response>, _>(&mut reader, limits::FRAME_MAX_BYTES).await {
             Ok(Some((id, Reply::Response(response)))) => calls.answer(id, response),
-            Ok(Some((_, Reply::Pong))) => {}
+            Ok(Some((_, Reply::Pong | Reply::Working))) => {}
             Ok(Some((_, Reply::Refused(failure)))) => return failure.message,
             Ok(Some((_, Reply::Welcome(_)))) => return "it said hello twice".into(),
             Ok(None) => return "the other side closed the connection".into(),

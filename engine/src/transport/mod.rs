@@ -5,7 +5,7 @@
 //! `hello` is pure. `stream` reads and writes frames. `connection` is the asking half of one
 //! connection; `link` keeps one for each (member, lane), `client` and `join` use one alone. `server` is the
 //! answering half, over TCP and over the Unix socket that `unix` binds; `application` answers the PKCS#11 module on
-//! threads of its own. `pki` makes and reads certificates, `tls`
+//! threads of its own, and `working` tells it that a long call is under way. `pki` makes and reads certificates, `tls`
 //! turns them into configurations.
 //!
 //! What holds: nobody but a member with a certificate of the group's authority, at its place in the roster, may ask
@@ -26,6 +26,7 @@ mod stream;
 mod tests;
 mod tls;
 mod unix;
+mod working;
 
 pub use client::Client;
 pub use join::JoinClient;

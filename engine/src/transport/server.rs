@@ -2,6 +2,7 @@
 
 use super::pki::Bearer;
 use super::stream::{self, Ear};
+use super::working::Lines;
 use super::{Caller, ConnectionId, Handler, Identity, application, hello, tls};
 use crate::client::tcp;
 use crate::frames::frame::{self, Ask, Frame, FrameError, NO_REQUEST, Reply};
@@ -39,7 +40,7 @@ pub async fn serve_tcp(
         Ok(config) => config,
         Err(error) => return error!(%error, "members and joiners cannot be served"),
     };
-    let server = Arc::new(Server { handler, hello, shutdown, gates: Gates::new() });
+    let server = Arc::new(Server { handler, hello, shutdown, gates: Gates::new(), lines: Lines::default() });
     accept_all(server, listener, move |server, stream, gate| {
         server.serve_stream(config.clone(), stream, gate).boxed()
     })
@@ -63,12 +64,16 @@ pub async fn serve_unix(
             warn!(%error, path = %path.display(), "other users cannot be let in");
         }
     }
-    let server = Arc::new(Server { handler, hello: Hello::anonymous(), shutdown, gates: Gates::new() });
+    let (hello, gates, lines) = (Hello::anonymous(), Gates::new(), Lines::default());
+    let server = Arc::new(Server { handler, hello, shutdown, gates, lines });
     let allowed: Arc<[u32]> = allowed.into();
-    accept_all(server, listener, move |server, stream, gate| {
+    let serving = accept_all(server.clone(), listener, move |server, stream, gate| {
         server.serve_local(allowed.clone(), stream, gate).boxed()
-    })
-    .await;
+    });
+    tokio::select! {
+        () = serving => {}
+        () = server.lines.tell() => {}
+    }
 }
 
 struct Server {
@@ -76,6 +81,8 @@ struct Server {
     hello: Hello,
     shutdown: watch::Receiver<bool>,
     gates: Gates,
+    /// Those of the applications on this machine.
+    lines: Lines,
 }
 
 /// Places for connections. Strangers have few of their own, and applications others, so that they cannot take those of
@@ -226,8 +233,8 @@ impl Server {
         if lane == Lane::Slot {
             let connection = ConnectionId(CONNECTIONS.fetch_add(1, Ordering::Relaxed));
             let caller = peer.caller.clone();
-            application::serve(reader.unsplit(writer), connection, caller, self.handler.clone(), shutdown)
-                .await;
+            let (stream, handler) = (reader.unsplit(writer), self.handler.clone());
+            application::serve(stream, connection, caller, handler, &self.lines, shutdown).await;
             drop(peer);
             return;
         }
@@ -370,13 +377,14 @@ impl Server {
             calls.spawn(async move {
                 let answered =
                     AssertUnwindSafe(async { handler.handle(connection, caller.clone(), request).await });
-                let response = answered.catch_unwind().await.unwrap_or_else(|_| {
-                    error!(?caller, "a request's handler panicked");
-                    Response::Failed(Failure::new(
-                        FailureKind::Internal,
-                        "a fault of this member: see its log",
-                    ))
-                });
+                let response =
+                    telling(id, &caller, &queue, answered.catch_unwind()).await.unwrap_or_else(|_| {
+                        error!(?caller, "a request's handler panicked");
+                        Response::Failed(Failure::new(
+                            FailureKind::Internal,
+                            "a fault of this member: see its log",
+                        ))
+                    });
                 // Fails if the caller went away.
                 let _ = queue.send(encode(id, Reply::Response(response))).await;
             });
@@ -417,6 +425,24 @@ impl Server {
         tokio::select! {
             () = overstays => "it has not joined in time".into(),
             why = watches => why,
+        }
+    }
+}
+
+/// Waits for an answer. An application hears meanwhile that this member lives; members have pings for that.
+async fn telling<T>(
+    id: u64,
+    caller: &Caller,
+    queue: &mpsc::Sender<Frame>,
+    answer: impl Future<Output = T>,
+) -> T {
+    let Caller::Application(_) = caller else { return answer.await };
+    tokio::pin!(answer);
+    loop {
+        match timeout(limits::MEMBER_HEARTBEAT, &mut answer).await {
+            Ok(answer) => return answer,
+            // A full queue has something to read for it already.
+            Err(_) => drop(queue.try_send(encode(id, Reply::Working))),
         }
     }
 }
@@ -499,7 +525,8 @@ mod tests {
         let gates = Gates { strangers: places(4), known: places(1), applications: places(1) };
         let (strangers, known) = (gates.strangers.clone(), gates.known.clone());
         let (_stop, shutdown) = watch::channel(false);
-        let server = Server { handler: Arc::new(Nobody), hello: Hello::anonymous(), shutdown, gates };
+        let (handler, hello, lines) = (Arc::new(Nobody), Hello::anonymous(), Lines::default());
+        let server = Server { handler, hello, shutdown, gates, lines };
         let enter = |caller| server.place(caller, strangers.clone().try_acquire_owned().expect("a gate"));
         let member = enter(Caller::Member(MemberId(1))).expect("a place");
         assert_eq!((strangers.available_permits(), known.available_permits()), (4, 0));

@@ -215,6 +215,8 @@ const PURE: &[&str] = &[
     "engine/src/envelope/",
     "engine/src/cloning/",
     "engine/src/wire/",
+    "engine/src/health/",
+    "engine/src/balance/",
     "engine/src/reconciler/plan.rs",
     "engine/src/service/record.rs",
     "engine/src/service/settler.rs",

@@ -101,6 +101,54 @@ async fn an_application_asks_nothing_that_members_or_joiners_ask() {
     member.stop().await;
 }
 
+/// Asks for what waits for the gate, hears that it is worked on, opens the gate, and has the answer.
+fn hears_that_it_lives(mut connection: client::Connection, gate: &Notify) {
+    let ClientRequest::Slot(mut call) = slot() else { panic!("is one") };
+    call.seen = LATE;
+    let (until, quiet) = (crate::clock::Clock.now() + 2 * SOON, limits::MEMBER_DEAD);
+    let mut sent = connection.send(&ClientRequest::Slot(call), until, quiet).expect("is sent");
+    for _ in 0..4 {
+        let heard = connection.receive(&mut sent, until, quiet).expect("the member lives");
+        assert!(matches!(heard, client::Heard::Working), "{heard:?}");
+    }
+    gate.notify_one();
+    loop {
+        match connection.receive(&mut sent, until, quiet).expect("is answered") {
+            client::Heard::Working => {}
+            client::Heard::Answer(answer) => break assert!(matches!(answer, Answer::Done)),
+        }
+    }
+    assert!(matches!(connection.call(&slot(), SOON), Ok(Answer::Done)), "and the connection lives");
+}
+
+#[tokio::test]
+async fn a_long_call_is_told_from_a_dead_member_over_tcp() {
+    let group = Group::new(GROUP);
+    let member = serve(&group).await;
+    member.echo.listed.lock().insert(name("web"));
+    let connection = open(&member, &application(&group, "web")).await.expect("is let in");
+    let echo = member.echo.clone();
+    aside(move || hears_that_it_lives(connection, &echo.gate)).await;
+    member.stop().await;
+}
+
+#[tokio::test]
+async fn a_long_call_is_told_from_a_dead_member_over_the_socket() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("sock");
+    let listener = bind_unix(&path).expect("binds");
+    let (stop, stopped) = watch::channel(false);
+    let echo = Arc::new(Echo::default());
+    let serving = tokio::spawn(serve_unix(listener, Arc::new(echo.clone()), Vec::new(), stopped));
+    aside(move || {
+        let connection = client::Connection::open(&path, SOON).expect("opens");
+        hears_that_it_lives(connection, &echo.gate);
+    })
+    .await;
+    stop.send_replace(true);
+    timeout(SOON, serving).await.expect("stops in time").expect("no panic");
+}
+
 #[tokio::test]
 async fn whoever_is_not_listed_or_of_another_group_is_refused() {
     let group = Group::new(GROUP);

@@ -31,6 +31,8 @@ const GROUP: GroupId = GroupId([7; 8]);
 const SERVER: MemberId = MemberId(1);
 const CALLER: MemberId = MemberId(2);
 const SOON: Duration = Duration::from_secs(5);
+/// A call that has seen this waits for the gate.
+const LATE: LogIndex = LogIndex(99);
 
 /// A group's authority, and members signed by it.
 struct Group {
@@ -97,6 +99,10 @@ impl Handler for Arc<Echo> {
                     _ => Response::Member(MemberAnswer::Raft(body)),
                 },
                 Request::Member(_) => Response::Member(MemberAnswer::ReadIndex(LogIndex(5))),
+                Request::Client(ClientRequest::Slot(call)) if call.seen == LATE => {
+                    echo.gate.notified().await;
+                    Response::Client(Answer::Done)
+                }
                 Request::Client(_) => Response::Client(Answer::Done),
                 Request::Join(_) => Response::Join(JoinAnswer::Challenge { challenge: vec![1, 2, 3] }),
             }

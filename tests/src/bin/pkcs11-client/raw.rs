@@ -262,6 +262,22 @@ impl Module {
         (code.err().map_or(CKR_OK, |refused| refused.code), length)
     }
 
+    /// C_EncryptUpdate of 20 bytes; gives the output.
+    pub fn encrypt_part(&self, session: CK_SESSION_HANDLE) -> Answer<Vec<u8>> {
+        let (mut data, mut sealed, mut length) = ([9_u8; 20], vec![0; 64], 64);
+        call!(self, C_EncryptUpdate(session, data.as_mut_ptr(), 20, sealed.as_mut_ptr(), &raw mut length))?;
+        sealed.truncate(length as usize);
+        Ok(sealed)
+    }
+
+    /// C_EncryptFinal; gives the output.
+    pub fn encrypt_final(&self, session: CK_SESSION_HANDLE) -> Answer<Vec<u8>> {
+        let (mut sealed, mut length) = (vec![0; 64], 64);
+        call!(self, C_EncryptFinal(session, sealed.as_mut_ptr(), &raw mut length))?;
+        sealed.truncate(length as usize);
+        Ok(sealed)
+    }
+
     /// C_DigestInit: SHA-256.
     pub fn digest_init(&self, session: CK_SESSION_HANDLE) -> Answer<()> {
         let mut mechanism = plain(CKM_SHA256);

@@ -2,7 +2,9 @@
 
 use crate::raw::{Answer, Module, in_child};
 use cryptoki_sys::{CK_OBJECT_HANDLE, CK_SESSION_HANDLE, CK_SLOT_ID, CKU_SO, CKU_USER};
+use keyraft_engine::clock::Clock;
 use std::io::{BufRead, Write};
+use std::time::Duration;
 
 /// Loads and initialises the module and answers until the input ends.
 pub fn talk(module: &str, label: &str, pin: &str) -> Result<(), String> {
@@ -77,6 +79,10 @@ impl Talk {
             "destroy" => done(module.destroy(session()?, object()?)),
             "many" => shown(self.many(number(1)?, number(2)? as CK_OBJECT_HANDLE)),
             "threads" => shown(self.threads(number(1)?, number(2)?, number(3)? as CK_OBJECT_HANDLE)),
+            "cbc" => done(module.encrypt_init(session()?, object()?)),
+            "part" => shown(module.encrypt_part(session()?).map(|sealed| format!("{sealed:02x?}"))),
+            "last" => shown(module.encrypt_final(session()?).map(|sealed| format!("{sealed:02x?}"))),
+            "pauses" => shown(self.pauses(number(1)?, number(2)?, number(3)? as CK_OBJECT_HANDLE)),
             "fork" => shown(self.fork(session()?, object()?)),
             _ => None,
         }
@@ -92,6 +98,35 @@ impl Talk {
         }
         sessions.into_iter().try_for_each(|session| self.module.close(session))?;
         Ok(signed)
+    }
+
+    /// So many threads, each with a session of its own, sign for so many milliseconds; gives how often, and the longest
+    /// time of one signature in milliseconds.
+    fn pauses(&self, count: u64, millis: u64, key: CK_OBJECT_HANDLE) -> Answer<String> {
+        let end = Clock.now() + Duration::from_millis(millis);
+        let work = || {
+            let session = self.module.open(self.slot, false)?;
+            let (mut signed, mut longest) = (0_u64, Duration::ZERO);
+            let mut begun = Clock.now();
+            while begun < end {
+                self.module.sign(session, key)?;
+                let now = Clock.now();
+                longest = longest.max(now - begun);
+                (signed, begun) = (signed + 1, now);
+            }
+            self.module.close(session)?;
+            Ok((signed, longest))
+        };
+        let all = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..count).map(|_| scope.spawn(work)).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("no thread panics"))
+                .collect::<Answer<Vec<_>>>()
+        })?;
+        let signed: u64 = all.iter().map(|(signed, _)| signed).sum();
+        let longest = all.iter().map(|(_, longest)| *longest).max().unwrap_or_default();
+        Ok(format!("{signed} {}", longest.as_millis()))
     }
 
     /// So many threads, each with a session of its own, sign and make and destroy keys so many times.

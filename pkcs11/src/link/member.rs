@@ -1,0 +1,133 @@
+//! One member's connections. Each carries one call at a time; a quiet one is kept for the next call.
+
+use keyraft_engine::client::{CallError, Connection, Credentials, Heard, Sent};
+use keyraft_engine::clock::Clock;
+use keyraft_engine::limits;
+use keyraft_engine::wire::{Answer, ClientRequest};
+use parking_lot::Mutex;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Idle connections kept to one member.
+const IDLE_MAX: usize = 64;
+
+/// Where a member answers.
+pub(super) enum Place {
+    /// On this machine.
+    Socket(PathBuf),
+    /// At host:port, to whom proves itself.
+    Address(String, Credentials),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(path) => path.display().fmt(f),
+            Self::Address(address, _) => f.write_str(address),
+        }
+    }
+}
+
+/// A member as this machine reaches it.
+pub(super) struct Member {
+    /// Where.
+    pub place: Place,
+    idle: Mutex<Vec<Connection>>,
+}
+
+/// How one call at a member ended.
+pub(super) enum Ended {
+    /// Answered, or refused, or why not.
+    Done(Result<Answer, CallError>),
+    /// The caller gave up waiting for a member that lives.
+    Left,
+}
+
+impl Member {
+    pub fn new(place: Place) -> Self {
+        Self { place, idle: Mutex::default() }
+    }
+
+    /// Connects anew, by `until`.
+    pub fn open(&self, until: Instant) -> Result<Connection, CallError> {
+        let left = until.saturating_duration_since(Clock.now());
+        match &self.place {
+            Place::Socket(path) => Connection::open(path, left),
+            Place::Address(address, credentials) => Connection::open_remote(address, credentials, left),
+        }
+    }
+
+    /// Calls by `until`. `goes_on` is asked each time when the member says that it works: false gives up. Without
+    /// `twice` the request is sent once, whatever happens.
+    pub fn call(
+        &self,
+        request: &ClientRequest,
+        twice: bool,
+        until: Instant,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Ended {
+        let kept = if twice { self.idle.lock().pop() } else { None };
+        if let Some(connection) = kept {
+            match self.converse(connection, request, until, goes_on) {
+                // It may have died since its last use, and its brothers are as old: a fresh one is tried at once.
+                Ended::Done(Err(error)) if matches!(error, CallError::Lost(_)) && !error.is_late() => {
+                    self.forget();
+                }
+                done => return done,
+            }
+        }
+        let greeted = until.min(Clock.now() + limits::MEMBER_DEAD);
+        match self.open(greeted) {
+            Ok(connection) => self.converse(connection, request, until, goes_on),
+            Err(error) => Ended::Done(Err(error)),
+        }
+    }
+
+    /// One call over this connection, which is kept if it is of further use.
+    fn converse(
+        &self,
+        mut connection: Connection,
+        request: &ClientRequest,
+        until: Instant,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Ended {
+        let quiet = limits::MEMBER_DEAD;
+        let mut sent: Sent = match connection.send(request, until, quiet) {
+            Ok(sent) => sent,
+            Err(error) => return Ended::Done(Err(error)),
+        };
+        loop {
+            match connection.receive(&mut sent, until, quiet) {
+                Ok(Heard::Working) if goes_on() => {}
+                // The answer may still come, over a connection that nobody reads.
+                Ok(Heard::Working) => return Ended::Left,
+                Ok(Heard::Answer(answer)) => {
+                    self.keep(connection);
+                    return Ended::Done(Ok(answer));
+                }
+                Err(error) => {
+                    if matches!(error, CallError::Failed(_)) {
+                        self.keep(connection);
+                    }
+                    return Ended::Done(Err(error));
+                }
+            }
+        }
+    }
+
+    /// Drops the idle connections: they lead to somebody who is no more.
+    pub fn forget(&self) {
+        // Dropped without the lock: closing may take a moment.
+        let idle = std::mem::take(&mut *self.idle.lock());
+        drop(idle);
+    }
+
+    /// Keeps a connection for the next call.
+    pub fn keep(&self, connection: Connection) {
+        let mut idle = self.idle.lock();
+        if idle.len() < IDLE_MAX {
+            idle.push(connection);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! An application works on while members are stopped, killed and come back, whoever they are, and all members share its
+//! calls. The longest pause of each fault is printed.
+
+use keyraft_tests::TokenKind::Embedded;
+use keyraft_tests::clients::{PIN, Target, group, module};
+use keyraft_tests::group::write_private;
+use keyraft_tests::{Group, turn};
+use rustix::process::Signal;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+const THREADS: u32 = 8;
+/// From a silent cut to the next answer: three heartbeats, and what a busy machine adds.
+const SILENT_MAX: Duration = Duration::from_millis(1500);
+/// From a member's end to the next answer.
+const KILLED_MAX: Duration = Duration::from_millis(500);
+
+/// The application of tests/src/bin/pkcs11-client, told what to do line by line.
+struct Application {
+    child: Child,
+    input: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+    session: String,
+    key: String,
+}
+
+impl Application {
+    fn start(config: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pkcs11-client"));
+        command.arg(module()).args(["test", PIN, "talk"]).env("KEYRAFT_CONFIG", config);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("starts");
+        let input = child.stdin.take().expect("is piped");
+        let answers = BufReader::new(child.stdout.take().expect("is piped")).lines();
+        let mut application = Self { child, input, answers, session: String::new(), key: String::new() };
+        application.session = application.good("open");
+        application.good(&format!("login {}", application.session));
+        application.key = application.good(&format!("ec {} token works-on", application.session));
+        application.good(&format!("pauses {THREADS} 500 {}", application.key));
+        application
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.input, "{line}").expect("it reads");
+    }
+
+    fn hear(&mut self) -> String {
+        let answer = self.answers.next().expect("it answers").expect("in text");
+        answer.strip_prefix("ok").unwrap_or_else(|| panic!("it saw '{answer}'")).trim().to_string()
+    }
+
+    fn good(&mut self, line: &str) -> String {
+        self.tell(line);
+        self.hear()
+    }
+
+    /// Signs with all threads for a while.
+    fn work_for(&mut self, time: Duration) {
+        self.tell(&format!("pauses {THREADS} {} {}", time.as_millis(), self.key));
+    }
+
+    /// Signatures, and the longest pause.
+    fn worked(&mut self) -> (u64, Duration) {
+        let said = self.hear();
+        let (count, longest) = said.split_once(' ').expect("two numbers");
+        let number = |text: &str| text.parse::<u64>().expect("is a number");
+        (number(count), Duration::from_millis(number(longest)))
+    }
+}
+
+impl Drop for Application {
+    fn drop(&mut self) {
+        // Nothing is left to do about a process that cannot be ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A group of so many, and the configuration of an application on this machine.
+async fn group_of(members: usize) -> (Group, std::path::PathBuf) {
+    let group = Group::form(&vec![Embedded; members]).await;
+    let pin = group.path("user-pin");
+    write_private(&pin, PIN);
+    group.json(0, &["pin", "set", "--role", "user", "--pin-file", &pin.display().to_string()]).await;
+    Target::group("a group that loses members", &group);
+    let config = group.path("client.toml");
+    (group, config)
+}
+
+async fn pause(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+/// The primary, and one that is not.
+async fn two_of(group: &Group) -> [(usize, &'static str); 2] {
+    let primary = group.status(0).await.primary.expect("there is a primary");
+    let at = group.members.iter().position(|member| member.id == primary).expect("is one of them");
+    [((at + 1) % group.members.len(), "a member"), (at, "the primary")]
+}
+
+async fn stopped_and_back(config: &Path, group: &Group, how: &str) {
+    let mut application = Application::start(config);
+    for (index, what) in two_of(group).await {
+        application.work_for(Duration::from_secs(8));
+        pause(Duration::from_secs(1)).await;
+        group.signal(index, Signal::STOP);
+        pause(Duration::from_secs(5)).await;
+        group.signal(index, Signal::CONT);
+        let (count, longest) = application.worked();
+        println!("{how}, {what} stopped for 5 s: {count} signatures, the longest pause {longest:?}");
+        assert!(count > 100 && longest < SILENT_MAX, "{how}, {what}: {count} signatures, {longest:?}");
+        group.wait_in_sync().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_member_costs_three_heartbeats() {
+    let _turn = turn().await;
+    let (group, config) = group_of(3).await;
+    stopped_and_back(&config, &group, "over sockets").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_member_costs_three_heartbeats_over_tcp_too() {
+    let _turn = turn().await;
+    let (group, _) = group_of(3).await;
+    let folder = group.path("web");
+    group.json(1, &["client", "add", "web", "--out", &folder.display().to_string()]).await;
+    stopped_and_back(&folder.join("client.toml"), &group, "over TCP").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_member_costs_next_to_nothing() {
+    let _turn = turn().await;
+    let (mut group, config) = group_of(3).await;
+    let mut application = Application::start(&config);
+    for (index, what) in two_of(&group).await {
+        application.work_for(Duration::from_secs(4));
+        pause(Duration::from_secs(1)).await;
+        group.kill(index);
+        let (count, longest) = application.worked();
+        println!("{what} killed: {count} signatures, the longest pause {longest:?}");
+        assert!(count > 100 && longest < KILLED_MAX, "{what}: {count} signatures, {longest:?}");
+        application.work_for(Duration::from_secs(8));
+        group.start(index).await;
+        let (count, longest) = application.worked();
+        println!("{what} back: {count} signatures, the longest pause {longest:?}");
+        assert!(count > 100 && longest < KILLED_MAX, "{what} back: {count} signatures, {longest:?}");
+        group.wait_in_sync().await;
+    }
+}
+
+/// No quorum is left, and keys are used all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_survivor_of_two_serves() {
+    let _turn = turn().await;
+    let (mut group, config) = group_of(2).await;
+    let mut application = Application::start(&config);
+    application.work_for(Duration::from_secs(5));
+    pause(Duration::from_secs(1)).await;
+    group.kill(0);
+    let (count, longest) = application.worked();
+    println!("one of two killed: {count} signatures, the longest pause {longest:?}");
+    assert!(count > 100 && longest < SILENT_MAX, "{count} signatures, {longest:?}");
+}
+
+/// Each member works about as much as the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn all_members_share_the_load() {
+    let _turn = turn().await;
+    let (group, config) = group_of(3).await;
+    let mut application = Application::start(&config);
+    let mut seen = Vec::new();
+    // A busy machine may disturb a round.
+    for _ in 0..5 {
+        let before = [0, 1, 2].map(|index| group.ticks(index));
+        application.work_for(Duration::from_secs(3));
+        let (count, _) = application.worked();
+        let used = [0, 1, 2].map(|index| group.ticks(index) - before[index]);
+        println!("{count} signatures took {used:?} ticks of the members");
+        let [least, most] = [used.iter().min(), used.iter().max()].map(|ticks| ticks.copied().unwrap_or(0));
+        if least * 3 >= most {
+            return;
+        }
+        seen.push(used);
+    }
+    panic!("the members' shares differ: {seen:?}");
+}
+
+/// A multi-part operation does not notice that its member was lost between two parts: each goes to whoever is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_survive_the_loss_of_every_member_in_turn() {
+    let _turn = turn().await;
+    let mut group = group(Embedded).await;
+    Target::group("a group that loses members between parts", &group);
+    let mut application = Application::start(&group.path("client.toml"));
+    let session = application.session.clone();
+    let key = application.good(&format!("aes {session} token parts"));
+    let (begin, part, last) =
+        (format!("cbc {session} {key}"), format!("part {session}"), format!("last {session}"));
+    application.good(&begin);
+    let wanted: Vec<String> = [&part, &part, &part, &last].map(|line| application.good(line)).to_vec();
+    application.good(&begin);
+    let mut got = Vec::new();
+    for index in 0..3 {
+        group.kill(index);
+        got.push(application.good(&part));
+        group.start(index).await;
+        group.wait_in_sync().await;
+    }
+    got.push(application.good(&last));
+    assert_eq!(got, wanted);
+}
