@@ -30,7 +30,7 @@ demo: build
 
 test: deps-test lint doc deny
 	cargo build --bin keyraft
-	cargo build --package keyraft-pkcs11
+	cargo build --package keyraft-pkcs11 --package keyraft-shim
 	cargo test --workspace
 
 lint: deps-test
@@ -48,13 +48,14 @@ $(DENY):
 
 soak: deps-test
 	cargo build --bin keyraft
+	cargo build --package keyraft-shim
 	KEYRAFT_FUZZ_SECONDS=600 cargo test --package keyraft-tests --test fuzz -- --nocapture
 	KEYRAFT_CRASH_ROUNDS=500 cargo test --package keyraft-storage --test crash -- --nocapture
 	KEYRAFT_CRASH_RUNS=500 KEYRAFT_FAULT_SECONDS=30 KEYRAFT_FAULT_ROUNDS=2 cargo test --package keyraft-tests --test group -- --nocapture
 
 bench: deps-bench
 	cargo build --release --bin keyraft
-	cargo build --release --package keyraft-pkcs11
+	cargo build --release --package keyraft-pkcs11 --package keyraft-shim
 	cargo run --release --package keyraft-benches
 
 fix:

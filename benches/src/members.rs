@@ -13,6 +13,7 @@ use keyraft_node::caller::{Caller, status, unexpected};
 use keyraft_node::config::Config;
 use keyraft_node::engine::Socket;
 use keyraft_node::exit::{Exit, Problem};
+use keyraft_node::process::children;
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::TcpListener;
@@ -363,7 +364,8 @@ impl Group {
     /// What a member's process has in memory, KiB.
     pub fn resident(&self, index: usize) -> Result<u64, Problem> {
         let Some(process) = &self.members[index].process else { return Ok(0) };
-        resident(process.0.id())
+        // The member's own process is its supervisor's child.
+        children(process.0.id()).into_iter().map(resident).sum()
     }
 
     /// How many members there are.

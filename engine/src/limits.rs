@@ -257,6 +257,28 @@ pub const SUCCESSION_PAUSE: Duration = Duration::from_millis(25);
 pub const SUCCESSION_TRIES: u32 = 12;
 /// Tries to find out whether a member whose connection broke still listens.
 pub const LOST_PROBES: u32 = 4;
+// A token that is sick, and the process that restarts a member whose token's library is.
+
+/// Tries of an import that all end with a number that a broken device returns as well, until it counts as refused.
+pub const REFUSALS_MIN: u32 = 3;
+/// How often the jobs at a token are looked at for one that hangs.
+pub const TOKEN_LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Looking at everything in a token.
+pub const TOKEN_SEARCH: Duration = Duration::from_secs(120);
+/// A token's job past its limit that has not returned for so long never will: the member's process is started anew.
+pub const TOKEN_HANG_MAX: Duration = Duration::from_secs(20);
+/// A token that answers, but has forgotten this process's login for so long, is opened anew by a new process.
+pub const TOKEN_FORGETFUL_MAX: Duration = Duration::from_secs(5);
+/// Pause before a member's process that crashed is started again; doubled by each further crash.
+pub const RESTART_MIN: Duration = Duration::from_millis(100);
+/// The longest pause between two starts of a member's process.
+pub const RESTART_MAX: Duration = Duration::from_secs(30);
+/// A member's process that has run for so long has not crashed at its start: pauses begin at their least again.
+pub const RESTART_CALM: Duration = Duration::from_secs(60);
+/// How long a starting member waits for the data folder that an ending one still holds.
+pub const FOLDER_PATIENCE: Duration = Duration::from_secs(3);
+/// A process that is to be started anew ends by force if it has not ended after this.
+pub const END_GRACE: Duration = Duration::from_secs(2);
 // Applications choosing among members, and noticing the loss of one.
 
 /// Heartbeats that a member may miss before it counts as dead.

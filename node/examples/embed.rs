@@ -32,7 +32,7 @@ fn config(folder: &Path) -> Result<MemberConfig, Box<dyn Error>> {
         token: TokenConfig {
             source: ModuleSource::Embedded { folder: folder.join("token") },
             slot: SlotChoice::Only,
-            pin: Pin::new("1234-example".into()),
+            pin: Some(Pin::new("1234-example".into())),
             residency: None,
         },
         domain: Domain::new("example", Zeroizing::new(b"a secret of the whole group".to_vec()))?,

@@ -163,6 +163,14 @@ pub struct Serve {
     /// End with the process that started this one
     #[arg(long, hide = true)]
     pub end_with_parent: bool,
+
+    /// Be the member's process itself; its parent, which starts it, has this id
+    #[arg(long, hide = true, value_name = "PID")]
+    pub supervised: Option<u32>,
+
+    /// A process of this member ran before
+    #[arg(long, hide = true, requires = "supervised")]
+    pub again: bool,
 }
 
 /// What to do with keys.

@@ -7,9 +7,11 @@ use crate::secret::SecretSource;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use keyraft_engine::assembly::{self, Engine, HomeError, MemberConfig, StartError, home};
+use keyraft_engine::clock::Clock;
 use keyraft_engine::cloning::Domain;
 use keyraft_engine::consensus::Timings;
 use keyraft_engine::domain::{GroupId, MemberId};
+use keyraft_engine::limits;
 use keyraft_engine::token::{self, ModuleSource, Pin, SlotChoice, TokenConfig, TokenError};
 use keyraft_engine::transport::Client;
 use keyraft_engine::virtual_slot;
@@ -21,6 +23,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
+pub use keyraft_engine::assembly::Fault;
 pub use keyraft_engine::assembly::Findings;
 pub use keyraft_engine::assembly::InitGroup;
 pub use keyraft_engine::cloning::Invitation;
@@ -99,7 +102,13 @@ pub fn create_token(config: &Config, so_pin: &str) -> Result<(), Problem> {
     let so_pin = Pin::new(so_pin.to_string());
     let label = config.token.label.clone().unwrap_or_else(|| config.name.chars().take(32).collect());
     home::prepare(&config.data).map_err(home_problem)?;
-    token::initialize(&module(config), &label, &so_pin, &pin(config)?).map_err(|e| start_problem(e.into()))
+    let Some(pin) = pin(config)? else {
+        return Err(Problem::usage(
+            "a token whose PIN it asks for itself (token.login = \"protected\") cannot be made here",
+            "make it with its maker's tool, and leave --create-token out",
+        ));
+    };
+    token::initialize(&module(config), &label, &so_pin, &pin).map_err(|e| start_problem(e.into()))
 }
 
 /// Reads a new PIN of the group's virtual token, and refuses what cannot be one. `purpose` names it in errors.
@@ -157,9 +166,23 @@ pub struct Running(Engine);
 
 impl Running {
     /// Starts the configured member on its store.
-    pub async fn start(config: &Config, storage: Storage) -> Result<Self, Problem> {
+    ///
+    /// A member that ran before (`again`) asks to be started once more while its token is not there or fails.
+    pub async fn start(config: &Config, storage: Storage, again: bool) -> Result<Self, Problem> {
         let member = member_config(config)?;
-        Engine::start(member, storage.log, storage.store).await.map(Self).map_err(start_problem)
+        Engine::start(member, storage.log, storage.store).await.map(Self).map_err(|error| {
+            let token = match &error {
+                StartError::Token(error) => {
+                    matches!(error, TokenError::Call { .. } | TokenError::NoSlot { .. })
+                }
+                _ => false,
+            };
+            let mut problem = start_problem(error);
+            if again && token {
+                problem.exit = Exit::Again;
+            }
+            problem
+        })
     }
 
     /// Its id.
@@ -168,7 +191,7 @@ impl Running {
     }
 
     /// Resolves, with the reason, when the member cannot go on.
-    pub async fn failed(&self) -> String {
+    pub async fn failed(&self) -> Fault {
         self.0.failed().await
     }
 
@@ -185,8 +208,10 @@ fn module(config: &Config) -> ModuleSource {
     }
 }
 
-fn pin(config: &Config) -> Result<Pin, Problem> {
-    Ok(Pin::new(config.token.pin.read("token.pin")?.to_string()))
+/// The token's PIN; None if the token asks for it itself.
+fn pin(config: &Config) -> Result<Option<Pin>, Problem> {
+    let Some(source) = &config.token.pin else { return Ok(None) };
+    Ok(Some(Pin::new(source.read("token.pin")?.to_string())))
 }
 
 fn member_config(config: &Config) -> Result<MemberConfig, Problem> {
@@ -221,17 +246,28 @@ fn member_config(config: &Config) -> Result<MemberConfig, Problem> {
     })
 }
 
-/// Opens the store of a member that exists, and so keeps every other process out of its folder and its token.
-pub fn claim(config: &Config) -> Result<Storage, Problem> {
+/// Opens the store of a member that exists, and so keeps every other process out of its folder and its token. One that
+/// is just ending is waited for, up to [`limits::FOLDER_PATIENCE`].
+pub async fn claim(config: &Config) -> Result<Storage, Problem> {
     home::load(&config.data).map_err(home_problem)?;
-    open_storage(config)
+    let end = Clock.now() + limits::FOLDER_PATIENCE;
+    loop {
+        match Storage::open(&config.data) {
+            Err(StorageError::InUse { .. }) if Clock.now() < end => {
+                tokio::time::sleep(limits::RECONNECT_MIN).await
+            }
+            opened => return opened.map_err(storage_problem),
+        }
+    }
 }
 
 fn open_storage(config: &Config) -> Result<Storage, Problem> {
-    Storage::open(&config.data).map_err(|e| {
-        let exit = if matches!(e, StorageError::InUse { .. }) { Exit::Refused } else { Exit::Unexpected };
-        Problem::new(exit, e, "")
-    })
+    Storage::open(&config.data).map_err(storage_problem)
+}
+
+fn storage_problem(error: StorageError) -> Problem {
+    let exit = if matches!(error, StorageError::InUse { .. }) { Exit::Refused } else { Exit::Unexpected };
+    Problem::new(exit, error, "")
 }
 
 fn home_problem(error: HomeError) -> Problem {

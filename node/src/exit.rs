@@ -49,6 +49,8 @@ exits! {
     CheckFailed = 9, "a check found something wrong";
     /// The signature is not good.
     BadSignature = 10, "the signature is not good";
+    /// The member's process wants to be started again.
+    Again = 75, "a member's token library hangs: its process is started again by its parent";
     /// Ended by a signal.
     Interrupted = 130, "interrupted";
 }
@@ -158,7 +160,7 @@ mod tests {
     #[test]
     fn codes_are_as_documented() {
         let codes: Vec<u8> = Exit::ALL.iter().map(|e| e.code()).collect();
-        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 130]);
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 75, 130]);
         for exit in Exit::ALL {
             assert!(Exit::table().contains(exit.meaning()), "{exit:?}");
         }

@@ -4,7 +4,8 @@
 //! From the ground up: `exit` (exit codes, and errors that say what, why and what to do), `text` (bytes to text and
 //! back), `secret` (where PINs come from), `config` (the TOML file), `mechanism` (mechanisms by name), `cli`,
 //! `output` (tables and JSON), `caller` (asks a member, and again as the remedy says), `process`, `engine` (the one
-//! file that touches the engine's assembly and transport), `serve`, `command`, `demo`, `run`.
+//! file that touches the engine's assembly and transport), `serve`, `supervisor` (starts a member
+//! again whose token's library took its process along), `command`, `demo`, `run`.
 
 pub mod caller;
 pub mod cli;
@@ -19,4 +20,5 @@ pub mod process;
 pub mod run;
 pub mod secret;
 pub mod serve;
+pub mod supervisor;
 pub mod text;

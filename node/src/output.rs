@@ -342,6 +342,7 @@ pub fn findings(lines: &[String]) -> View {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use keyraft_engine::wire::MemberStatus;
     use keyraft_engine::domain::*;
     use keyraft_engine::state::{Duty, LeaveReason, Options};
     use keyraft_engine::wire::CoverageCell;

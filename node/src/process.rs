@@ -1,15 +1,18 @@
 //! The process itself: its environment, its core files, its signals, its word to systemd.
 
 use crate::config::Config;
-use crate::exit::Problem;
+use crate::exit::{Exit, Problem};
+use keyraft_engine::clock::Clock;
+use keyraft_engine::limits;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command};
 
 /// Closes the ways by which a member's memory could reach a file: core files and debuggers of the same user. New
 /// files are for the owner alone.
@@ -26,6 +29,32 @@ pub fn close_up() -> Result<(), Problem> {
 pub fn end_with_parent() -> Result<(), Problem> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .map_err(|e| Problem::io("asking to end with the parent", &e.into()))
+}
+
+/// Asks the kernel to end this process with its parent, which has this id, and makes sure that it is still there.
+pub fn end_with(parent: u32) -> Result<(), Problem> {
+    end_with_parent()?;
+    let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+    if now == Some(parent) {
+        return Ok(());
+    }
+    Err(Problem::new(
+        Exit::Unexpected,
+        "the parent of the member's process has ended",
+        "start 'keyraft serve' anew",
+    ))
+}
+
+/// Ends this process by force if it has not ended by then: a library that hangs may keep it from ending.
+pub fn end_within(limit: std::time::Duration) {
+    let end = move || {
+        std::thread::sleep(limit);
+        // It can fail for no process of one's own.
+        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    };
+    if let Err(error) = std::thread::Builder::new().name("end".into()).spawn(end) {
+        tracing::error!(%error, "the system starts no thread: this process may not end");
+    }
 }
 
 /// What must change in the environment before a token's library is loaded: set to a value, or removed.
@@ -83,6 +112,35 @@ fn notify_at(socket: &[u8], state: &str) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Kills a supervisor, with which the kernel kills its member, and waits until both are gone: the member's folder, token
+/// and port are free then.
+pub fn kill_member(mut supervisor: Child) {
+    let members = children(supervisor.id());
+    // Nothing is left to do about a process that cannot be ended.
+    let _ = supervisor.kill();
+    let _ = supervisor.wait();
+    let end = Clock.now() + limits::CLOSE_GRACE;
+    while members.iter().any(|member| is_alive(*member)) && Clock.now() < end {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// The processes that a process of one thread has started and that are alive.
+pub fn children(process: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|id| id.parse().ok()).filter(|id| is_alive(*id)).collect()
+}
+
+/// False once a process holds nothing any more, also if nobody has waited for it yet.
+fn is_alive(process: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return false };
+    threads.flatten().any(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The state follows the name, which stands in brackets.
+        stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+    })
+}
+
 /// Waits for SIGTERM or SIGINT; tells which.
 pub async fn stop_signal() -> &'static str {
     use tokio::signal::unix::{SignalKind, signal};
@@ -126,6 +184,25 @@ mod tests {
             _ => None,
         });
         assert!(second.is_empty());
+    }
+
+    #[test]
+    fn children_are_seen_until_they_are_gone() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 60 & wait"]);
+        let supervisor = command.spawn().expect("starts");
+        let end = Clock.now() + limits::OVERALL;
+        while children(supervisor.id()).is_empty() {
+            assert!(Clock.now() < end, "it starts a child");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let child = children(supervisor.id())[0];
+        assert!(is_alive(child));
+        let pid =
+            rustix::process::Pid::from_raw(i32::try_from(child).expect("is small")).expect("is a process");
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("is ours");
+        kill_member(supervisor);
+        assert!(!is_alive(child));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::engine::{self, InitGroup, Socket};
 use crate::exit::{Exit, Problem};
 use crate::output::{self, View};
 use crate::secret::{self, SecretSource};
-use crate::{command, demo, process, serve, text};
+use crate::{command, demo, process, serve, supervisor, text};
 use clap::Parser;
 use keyraft_engine::wire::SecretBytes;
 use serde_json::json;
@@ -22,18 +22,33 @@ const END_LIMIT: Duration = Duration::from_millis(200);
 /// Runs the command line; the exit code is from the table in `exit`.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let exit = match dispatch(&cli) {
-        Ok(()) => Exit::Done,
+    let ended = match &cli.command {
+        Command::Serve(options) if options.supervised.is_none() => supervise(&cli, options.end_with_parent),
+        _ => dispatch(&cli).map(|()| Exit::Done.code()),
+    };
+    let code = match ended {
+        Ok(code) => code,
         Err(problem) => {
             if cli.global.json {
                 eprintln!("{:#}", problem.to_json());
             } else {
                 eprintln!("error: {problem}");
             }
-            problem.exit
+            problem.exit.code()
         }
     };
-    ExitCode::from(exit.code())
+    ExitCode::from(code)
+}
+
+/// `serve`, as the parent of the member's process.
+fn supervise(cli: &Cli, end_with_parent: bool) -> Result<u8, Problem> {
+    let config = own_member(cli)?;
+    if end_with_parent {
+        process::end_with_parent()?;
+    }
+    serve::start_log(&config.log)?;
+    // One thread: the member's process ends with the thread that starts it.
+    runtime(false)?.block_on(supervisor::supervise())
 }
 
 fn dispatch(cli: &Cli) -> Result<(), Problem> {
@@ -42,12 +57,12 @@ fn dispatch(cli: &Cli) -> Result<(), Problem> {
         Command::Demo(options) => runtime(false)?.block_on(demo::run(options, cli.global.json)),
         Command::Serve(options) => {
             let config = own_member(cli)?;
-            if options.end_with_parent {
-                process::end_with_parent()?;
+            if let Some(parent) = options.supervised {
+                process::end_with(parent)?;
             }
             serve::start_log(&config.log)?;
             let runtime = runtime(true)?;
-            let ended = runtime.block_on(serve::serve(&config));
+            let ended = runtime.block_on(serve::serve(&config, options.again));
             // Whatever still waits on a thread (a token that hangs) must not hold up the end.
             runtime.shutdown_timeout(END_LIMIT);
             ended

@@ -1,9 +1,10 @@
 //! A member's life: examined, started, announced to systemd, stopped by a signal or by a fault.
 
 use crate::config::{Config, LogSection};
-use crate::engine::{self, Running};
+use crate::engine::{self, Fault, Running};
 use crate::exit::{Exit, Problem};
 use crate::process;
+use keyraft_engine::limits;
 use tracing_subscriber::EnvFilter;
 
 /// Sends what the process says to standard error.
@@ -15,23 +16,15 @@ pub fn start_log(log: &LogSection) -> Result<(), Problem> {
     started.map_err(|e| Problem::new(Exit::Unexpected, format!("the log cannot start: {e}"), ""))
 }
 
-/// Serves until SIGTERM or SIGINT (then Ok), or until the member cannot go on.
-pub async fn serve(config: &Config) -> Result<(), Problem> {
+/// Serves until SIGTERM or SIGINT (then Ok), or until the member cannot go on. `again` is true for a member whose
+/// process ran before and ended badly: it is back sooner, and comes back for a token that is not there yet.
+pub async fn serve(config: &Config, again: bool) -> Result<(), Problem> {
     // Two processes must never have one token open: the store's lock comes first.
-    let storage = engine::claim(config)?;
-    let findings = engine::check(config).await?;
-    for note in &findings.notes {
-        tracing::info!("{note}");
+    let storage = engine::claim(config).await?;
+    if !again {
+        examine(config).await?;
     }
-    if let Some(first) = findings.errors.first() {
-        for error in &findings.errors {
-            tracing::error!("{error}");
-        }
-        let count = findings.errors.len();
-        let what = format!("the member does not serve, since its check found {count}: {first}");
-        return Err(Problem::new(Exit::CheckFailed, what, "put that right, then see 'keyraft check'"));
-    }
-    let running = Running::start(config, storage).await?;
+    let running = Running::start(config, storage, again).await?;
     process::notify("READY=1");
     tracing::info!(member = %running.member(), socket = %config.socket.display(), "ready");
     let fault = tokio::select! {
@@ -39,7 +32,7 @@ pub async fn serve(config: &Config) -> Result<(), Problem> {
             tracing::info!(signal, "stopping");
             None
         }
-        reason = running.failed() => Some(reason),
+        fault = running.failed() => Some(fault),
     };
     process::notify("STOPPING=1");
     match fault {
@@ -48,10 +41,33 @@ pub async fn serve(config: &Config) -> Result<(), Problem> {
             Ok(())
         }
         // The member's state cannot be trusted any more: what is on disk is all that counts, so it stops at once.
-        Some(reason) => Err(Problem::new(
+        Some(Fault { reason, again: false }) => Err(Problem::new(
             Exit::Unexpected,
             format!("the member cannot go on: {reason}"),
             "start it again; if it fails again, see 'keyraft check'",
         )),
+        Some(Fault { reason, again: true }) => {
+            process::end_within(limits::END_GRACE);
+            Err(Problem::new(
+                Exit::Again,
+                format!("only a new process can use the token again: {reason}"),
+                "",
+            ))
+        }
     }
+}
+
+/// Refuses to serve with what `check` finds wrong.
+async fn examine(config: &Config) -> Result<(), Problem> {
+    let findings = engine::check(config).await?;
+    for note in &findings.notes {
+        tracing::info!("{note}");
+    }
+    let Some(first) = findings.errors.first() else { return Ok(()) };
+    for error in &findings.errors {
+        tracing::error!("{error}");
+    }
+    let count = findings.errors.len();
+    let what = format!("the member does not serve, since its check found {count}: {first}");
+    Err(Problem::new(Exit::CheckFailed, what, "put that right, then see 'keyraft check'"))
 }

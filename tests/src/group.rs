@@ -7,6 +7,7 @@ use keyraft_engine::domain::MemberId;
 use keyraft_engine::wire::GroupStatus;
 use keyraft_node::caller::status;
 use keyraft_node::engine::Socket;
+use keyraft_node::process::{children, kill_member};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
@@ -31,6 +32,10 @@ pub enum TokenKind {
     Embedded,
     /// SoftHSM, with a configuration and a folder of its own.
     SoftHsm,
+    /// The same behind the shim, which plays a sick token by [`Member::play`].
+    Shim,
+    /// The same, logged in to by a protected authentication path: the member has no PIN.
+    Protected,
 }
 
 /// One member.
@@ -45,6 +50,7 @@ pub struct Member {
     pub id: MemberId,
     /// Where it listens for other members.
     pub port: u16,
+    kind: TokenKind,
     child: Option<Child>,
 }
 
@@ -58,7 +64,7 @@ impl Member {
     pub fn token(&self, kind: TokenKind) -> PathBuf {
         match kind {
             TokenKind::Embedded => self.data().join("token"),
-            TokenKind::SoftHsm => self.folder.join("softhsm"),
+            TokenKind::SoftHsm | TokenKind::Shim | TokenKind::Protected => self.folder.join("softhsm"),
         }
     }
 
@@ -70,6 +76,18 @@ impl Member {
     /// True while its process should be running.
     pub fn runs(&self) -> bool {
         self.child.is_some()
+    }
+
+    /// What the shim before its token plays from now on: its rules, or nothing.
+    pub fn play(&self, rules: &str) {
+        let aside = self.folder.join("rules.new");
+        write_private(&aside, rules);
+        fs::rename(&aside, self.folder.join("rules")).expect("renames");
+    }
+
+    /// The id of the member's own process, below its supervisor; None while there is none.
+    pub fn process(&self) -> Option<u32> {
+        children(self.child.as_ref()?.id()).first().copied()
     }
 }
 
@@ -101,6 +119,13 @@ impl Ended {
     }
 }
 
+/// The shim, beside the program under test.
+fn shim() -> PathBuf {
+    let shim = program().with_file_name("libkeyraft_shim.so");
+    assert!(shim.is_file(), "{} is missing: build it first by 'cargo build -p keyraft-shim'", shim.display());
+    shim
+}
+
 /// The program under test, beside the running test's folder.
 pub fn program() -> PathBuf {
     let own = std::env::current_exe().expect("a test knows its own path");
@@ -117,7 +142,7 @@ pub fn program() -> PathBuf {
 impl Group {
     /// Makes folders, configurations and secrets; starts nothing.
     pub fn prepare(kinds: &[TokenKind]) -> Self {
-        if kinds.contains(&TokenKind::SoftHsm) {
+        if kinds.iter().any(|kind| *kind != TokenKind::Embedded) {
             assert!(Path::new(SOFTHSM).is_file(), "{SOFTHSM} is missing: apt-get install softhsm2");
         }
         // A socket's path must be short, whatever TMPDIR says.
@@ -147,11 +172,15 @@ impl Group {
     /// As [`Group::begin`], with more words for `init`.
     pub async fn begin_with(&mut self, more: &[&str]) {
         let so_pin = self.path("so-pin").display().to_string();
-        let token = ["--create-token", "--so-pin-file", &so_pin];
-        self.json(0, &[&["init", "--label", "test"][..], &token, more].concat()).await;
+        let new = ["--create-token", "--so-pin-file", &so_pin];
+        let token = |member: &Member| -> &[&str] {
+            // Its maker's tool has made it.
+            if member.kind == TokenKind::Protected { &[] } else { &new }
+        };
+        self.json(0, &[&["init", "--label", "test"][..], token(&self.members[0]), more].concat()).await;
         self.start(0).await;
         for index in 1..self.members.len() {
-            let joined = self.join(index, 0, &token).await;
+            let joined = self.join(index, 0, token(&self.members[index])).await;
             assert_eq!(joined.code, 0, "member {} joins: {}", self.members[index].name, joined.said());
             self.start(index).await;
         }
@@ -182,31 +211,39 @@ impl Group {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&tokens).expect("makes folders");
         write_private(&folder.join("pin"), PIN);
         let module = match kind {
-            TokenKind::Embedded => "embedded",
-            TokenKind::SoftHsm => SOFTHSM,
+            TokenKind::Embedded => "embedded".into(),
+            TokenKind::SoftHsm => SOFTHSM.into(),
+            TokenKind::Shim | TokenKind::Protected => shim().display().to_string(),
         };
         let environment = match kind {
             TokenKind::Embedded => String::new(),
-            TokenKind::SoftHsm => {
+            TokenKind::SoftHsm | TokenKind::Shim | TokenKind::Protected => {
                 let conf = folder.join("softhsm2.conf");
                 let text = format!(
                     "directories.tokendir = {}\nobjectstore.backend = file\nlog.level = ERROR\n",
                     tokens.display()
                 );
                 write_private(&conf, &text);
-                format!("environment = {{ SOFTHSM2_CONF = \"{}\" }}\n", conf.display())
+                if kind == TokenKind::Protected {
+                    make_token(&conf, &format!("token-{name}"));
+                }
+                environment(&conf, &folder.join("rules"), kind)
             }
+        };
+        let login = match kind {
+            TokenKind::Protected => "login = \"protected\"",
+            TokenKind::Embedded | TokenKind::SoftHsm | TokenKind::Shim => "pin_file = \"pin\"",
         };
         let port = free_port();
         let text = format!(
             "[member]\nname = \"{name}\"\ndata = \"data\"\nlisten = \"127.0.0.1:{port}\"\nsocket = \"sock\"\n\
-             [token]\nmodule = \"{module}\"\nlabel = \"token-{name}\"\npin_file = \"pin\"\n{environment}\
+             [token]\nmodule = \"{module}\"\nlabel = \"token-{name}\"\n{login}\n{environment}\
              [domain]\nname = \"test\"\nsecret_file = \"{}\"\n",
             self.path("domain-secret").display()
         );
         write_private(&folder.join("keyraft.toml"), &text);
         let socket = Socket::new(folder.join("sock"));
-        Member { name, folder, socket, id: MemberId(0), port, child: None }
+        Member { name, folder, socket, id: MemberId(0), port, kind, child: None }
     }
 
     /// A command that runs where the members do.
@@ -277,11 +314,10 @@ impl Group {
         }
     }
 
-    /// kill -9, and waits for the end.
+    /// kill -9 of the member and its supervisor, and waits for their end.
     pub fn kill(&mut self, index: usize) {
-        if let Some(mut child) = self.members[index].child.take() {
-            child.kill().expect("can be killed");
-            child.wait().expect("ends");
+        if let Some(child) = self.members[index].child.take() {
+            kill_member(child);
         }
     }
 
@@ -367,10 +403,8 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         for member in &mut self.members {
-            if let Some(mut child) = member.child.take() {
-                // Nothing is left to do about a process that cannot be ended.
-                let _ = child.kill();
-                let _ = child.wait();
+            if let Some(child) = member.child.take() {
+                kill_member(child);
             }
         }
         if std::thread::panicking() {
@@ -382,6 +416,29 @@ impl Drop for Group {
             }
         }
     }
+}
+
+/// What the library behind a member's token finds in its environment.
+fn environment(conf: &Path, rules: &Path, kind: TokenKind) -> String {
+    let mut pairs = vec![("SOFTHSM2_CONF", conf.display().to_string())];
+    if kind != TokenKind::SoftHsm {
+        pairs.push(("KEYRAFT_SHIM_MODULE", SOFTHSM.into()));
+        pairs.push(("KEYRAFT_SHIM_RULES", rules.display().to_string()));
+    }
+    if kind == TokenKind::Protected {
+        pairs.push(("KEYRAFT_SHIM_PIN", PIN.into()));
+    }
+    let pairs: Vec<String> = pairs.iter().map(|(name, value)| format!("{name} = {value:?}")).collect();
+    format!("environment = {{ {} }}\n", pairs.join(", "))
+}
+
+/// A token made by SoftHSM's own tool.
+fn make_token(conf: &Path, label: &str) {
+    let mut command = Command::new("softhsm2-util");
+    command.args(["--init-token", "--free", "--label", label, "--pin", PIN, "--so-pin", "so-pin-5678"]);
+    let made =
+        command.env("SOFTHSM2_CONF", conf).output().expect("softhsm2-util runs: apt-get install softhsm2");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
 /// Writes a file that only its owner may read.

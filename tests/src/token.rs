@@ -75,7 +75,7 @@ pub async fn in_embedded(member: &Member, group: GroupId) -> keyraft_engine::tok
     let config = TokenConfig {
         source: ModuleSource::Embedded { folder: member.token(TokenKind::Embedded) },
         slot: SlotChoice::Only,
-        pin: Pin::new(PIN.to_string()),
+        pin: Some(Pin::new(PIN.to_string())),
         residency: None,
     };
     let opened = tokio::task::spawn_blocking(move || Token::open(config)).await.expect("does not panic");

@@ -1,5 +1,8 @@
 //! Whole groups: applications elsewhere, mixed tokens, killed members, members that leave, standbys, the way back, lost
 //! and full tokens, the offline key, secrets that stay secret, bad input.
+//! Whole groups: applications elsewhere, mixed tokens, killed members, members that leave, lost and full tokens, the way
+//! back with the offline key, secrets that stay secret, bad input,
+//! sick tokens.
 //! Whole groups: applications elsewhere, mixed tokens, members that are killed, stopped or leave, lost and full tokens,
 //! the way back with the offline key, secrets that stay secret, bad input.
 
@@ -29,3 +32,5 @@ mod secrets;
 mod under_load;
 #[path = "group/standby.rs"]
 mod standby;
+#[path = "group/sick.rs"]
+mod sick;

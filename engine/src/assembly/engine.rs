@@ -39,6 +39,15 @@ pub struct Engine {
     tasks: JoinSet<()>,
 }
 
+/// Why a member cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// For people.
+    pub reason: String,
+    /// True if a new process can: its token's library hangs in this one, or has forgotten it.
+    pub again: bool,
+}
+
 /// Where members were when this one joined.
 pub(super) struct Seeds(pub Roster);
 
@@ -169,7 +178,13 @@ impl Engine {
         tasks.spawn(transport::serve_tcp(listener, tls, hello, handler.clone(), stopped.clone()));
         tasks.spawn(transport::serve_unix(socket, handler, users, stopped.clone()));
         tasks.spawn(reconciler(&core, asked).run(stopped.clone()));
-        tasks.spawn(watch_token(core.token.clone(), core.progress.clone(), stopped.clone()));
+        tasks.spawn(watch_token(
+            core.token.clone(),
+            core.progress.clone(),
+            core.comparisons.clone(),
+            clock,
+            stopped.clone(),
+        ));
         tasks.spawn(run_primary(core.clone(), stopped.clone()));
         tasks.spawn(expel_returned(core.clone(), stopped.clone()));
         tasks.spawn(stand_by(core.clone(), stopped.clone()));
@@ -189,12 +204,19 @@ impl Engine {
     }
 
     /// Resolves, with the reason, when the member cannot go on and its process should end.
-    pub async fn failed(&self) -> String {
+    pub async fn failed(&self) -> Fault {
         let mut fatal = self.service.0.consensus.fatal();
-        match fatal.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone().unwrap_or_default(),
-            Err(_) => "consensus has ended".to_string(),
-        }
+        let mut given_up = self.service.0.progress.given_up();
+        let reason = tokio::select! {
+            fatal = fatal.wait_for(Option::is_some) => match fatal {
+                Ok(reason) => reason.clone().unwrap_or_default(),
+                Err(_) => "consensus has ended".to_string(),
+            },
+            Ok(reason) = given_up.wait_for(Option::is_some) => {
+                return Fault { reason: reason.clone().unwrap_or_default(), again: true };
+            }
+        };
+        Fault { reason, again: false }
     }
 
     /// Stops in order: leadership goes to another member, no new requests, no more consensus, the token last. Answered

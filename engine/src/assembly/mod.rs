@@ -8,7 +8,7 @@ mod init;
 mod join;
 
 pub use check::{Findings, check};
-pub use engine::Engine;
+pub use engine::{Engine, Fault};
 pub use home::{HomeError, Identity};
 pub use init::{InitGroup, InitReport, init};
 pub use join::{JoinReport, join, recover};

@@ -28,6 +28,8 @@ pub fn pause(tries: u32) -> Duration {
 /// Progress of the reconciler, shared with those who answer questions.
 pub struct Progress {
     scanned: watch::Sender<LogIndex>,
+    /// Why only a new process can use the token again.
+    given_up: watch::Sender<Option<String>>,
     inner: Mutex<Inner>,
 }
 
@@ -42,6 +44,7 @@ impl Default for Progress {
     fn default() -> Self {
         Self {
             scanned: watch::Sender::new(LogIndex(0)),
+            given_up: watch::Sender::new(None),
             inner: Mutex::new(Inner {
                 reached: LogIndex(0),
                 unsettled: Vec::new(),
@@ -79,6 +82,24 @@ impl Progress {
         let changed = inner.token != health;
         inner.token = health;
         changed
+    }
+
+    /// Notes that the token failed; says if it had been well. The reason may change as long as it lasts.
+    pub(super) fn fails(&self, why: &str) -> bool {
+        let mut inner = self.inner.lock();
+        let was_well = inner.token == TokenHealth::Healthy;
+        inner.token = TokenHealth::Failed(why.to_string());
+        was_well
+    }
+
+    /// Says that only a new process can use the token again.
+    pub(super) fn give_up(&self, why: String) {
+        self.given_up.send_replace(Some(why));
+    }
+
+    /// Tells why only a new process can use the token again, once that is so.
+    pub fn given_up(&self) -> watch::Receiver<Option<String>> {
+        self.given_up.subscribe()
     }
 
     /// The report as it stands. Of the fitness to lead, whoever carries it knows.

@@ -9,10 +9,12 @@ use crate::domain::{ContentKey, EnvelopeContent, GroupId, MemberId, ObjectId};
 use crate::envelope::{self, EnvelopeKeys};
 use crate::limits;
 use crate::state::{Phase, State};
-use crate::token::{Token, TokenVerdict};
+use crate::token::{Token, TokenError, TokenVerdict};
 use crate::wire::{Compared, Comparison, ComparisonTotals, ObjectReport, ObjectStatus, Report, TokenHealth};
+use futures::future::BoxFuture;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
@@ -228,7 +230,10 @@ impl Reconciler {
         let results = self.token.import_many(opened).await;
         for (object, result) in names.into_iter().zip(results) {
             if let Err(error) = result {
-                let refused = error.verdict() == TokenVerdict::Refused;
+                let tries = backlog.troubles.get(&object).map_or(0, |trouble| trouble.tries) + 1;
+                // One such number may be a hiccup of the device, and the key may even be there.
+                let sure = !error.is_ambiguous() || tries >= limits::REFUSALS_MIN;
+                let refused = sure && error.verdict() == TokenVerdict::Refused;
                 self.trouble(backlog, object, error.to_string(), refused);
             }
         }
@@ -279,28 +284,106 @@ impl Reconciler {
     }
 }
 
-/// Uses the token's canary key now and then, until `stop`. A token that fails stays failed until the member is
-/// restarted or recovered: one that comes back by itself may be another one.
-pub async fn watch_token(token: Token, progress: Arc<Progress>, mut stop: watch::Receiver<bool>) {
-    let mut tick = tokio::time::interval(limits::CANARY_EVERY);
+/// What a token's watch has seen last.
+struct Pulse {
+    /// When the canary is to sing next.
+    due: Instant,
+    /// Since when the token has answered as if it did not know this process.
+    forgetful: Option<Instant>,
+}
+
+/// Watches the token until `stop`: a job at it that hangs, and a canary that does not sing, make it failed; once
+/// nothing hangs and the canary sings, it is used again. The canary sings now and then, and soon after an error that may
+/// mean a broken token. A token that only a new process can open again has this process ended.
+pub async fn watch_token(
+    token: Token,
+    progress: Arc<Progress>,
+    comparisons: mpsc::Sender<oneshot::Sender<Comparison>>,
+    clock: Clock,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut tick = tokio::time::interval(limits::TOKEN_LOOK_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut pulse = Pulse { due: clock.now(), forgetful: None };
+    let mut song = None;
     loop {
-        tokio::select! {
-            _ = tick.tick() => {}
+        let sung = tokio::select! {
+            _ = tick.tick() => None,
+            () = token.doubted() => {
+                pulse.due = clock.now();
+                None
+            }
+            sung = sing(&mut song) => Some(sung),
             _ = stop.changed() => return,
-        }
-        // The canary has a limit of its own, which knows when the token is busy making a key.
-        let failure = match token.canary().await {
-            Ok(()) => continue,
-            Err(error) => error.to_string(),
         };
-        if progress.note_token(TokenHealth::Failed(failure.clone())) {
-            tracing::error!(
-                reason = failure,
-                "the token failed: this member no longer serves keys. Repair or replace the token, then run \
-                 'keyraft recover' and start the member again"
-            );
+        let now = clock.now();
+        if let Some(time) = token.hangs() {
+            // Its song, if there is one, waits behind what hangs, or hangs itself.
+            song = None;
+            pulse.due = now;
+            fail(&progress, format!("a call of its library has not returned for {} s", time.as_secs()));
+            if time >= limits::TOKEN_HANG_MAX {
+                progress.give_up(format!("a call of the token's library hangs for {} s", time.as_secs()));
+            }
+            continue;
         }
-        return;
+        if let Some(sung) = sung {
+            song = None;
+            pulse.due = now + limits::CANARY_EVERY;
+            listen(sung, &progress, &comparisons, &mut pulse, now);
+        }
+        if song.is_none() && now >= pulse.due {
+            // The canary has a limit of its own, which knows when the token is busy making a key.
+            let token = token.clone();
+            song = Some(Box::pin(async move { token.canary().await }));
+        }
+    }
+}
+
+type Song = BoxFuture<'static, Result<(), TokenError>>;
+
+/// Waits for the song's end; for ever if there is none.
+async fn sing(song: &mut Option<Song>) -> Result<(), TokenError> {
+    match song {
+        Some(song) => song.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn listen(
+    sung: Result<(), TokenError>,
+    progress: &Progress,
+    comparisons: &mpsc::Sender<oneshot::Sender<Comparison>>,
+    pulse: &mut Pulse,
+    now: Instant,
+) {
+    let error = match sung {
+        Ok(()) => {
+            pulse.forgetful = None;
+            if progress.note_token(TokenHealth::Healthy) {
+                info!("the token works again: this member brings it up to date and serves with it");
+                // What failed meanwhile is tried again at once. Nobody waits for what comes of it, and a comparison that
+                // others have asked for does as well.
+                let _ = comparisons.try_send(oneshot::channel().0);
+            }
+            return;
+        }
+        Err(error) => error,
+    };
+    let since = error.is_forgetful().then(|| pulse.forgetful.unwrap_or(now));
+    pulse.forgetful = since;
+    if since.is_some_and(|since| now.saturating_duration_since(since) >= limits::TOKEN_FORGETFUL_MAX) {
+        progress.give_up(format!("the token no longer knows this process: {error}"));
+    }
+    fail(progress, error.to_string());
+}
+
+fn fail(progress: &Progress, why: String) {
+    if progress.fails(&why) {
+        tracing::error!(
+            reason = why,
+            "the token failed: this member serves no keys until it works again. If it does not by itself, repair or \
+             replace it, then run 'keyraft recover' and start the member again"
+        );
     }
 }

@@ -16,6 +16,7 @@ mod primary;
 mod read;
 pub mod record;
 pub mod settler;
+mod sick;
 mod slot;
 mod standby;
 mod steer;

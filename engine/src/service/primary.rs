@@ -30,6 +30,7 @@ pub async fn run_primary(core: Arc<Core>, stop: watch::Receiver<bool>) {
     loops.spawn(steer_loop(core.clone(), stop.clone()));
     loops.spawn(succession_loop(core.clone(), stop.clone()));
     loops.spawn(confirm_loop(core.clone(), stop.clone()));
+    loops.spawn(super::sick::step_down_loop(core.clone(), stop.clone()));
     loops.spawn(report_loop(core, stop));
     while let Some(ended) = loops.join_next().await {
         if let Err(error) = ended {

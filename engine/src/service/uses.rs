@@ -40,15 +40,23 @@ impl Core {
 
     async fn use_anywhere(&self, usage: &UseRequest) -> Result<Answer, Failure> {
         let mut failure = match self.use_here(usage).await {
-            Err(failure) if failure.remedy() != Remedy::GiveUp => failure,
+            Err(failure) if failure.remedy() != Remedy::GiveUp || failure.is_doubtful() => failure,
             done => return done,
         };
         // By the time that no active member has answered, this standby may serve.
         let standby = failure.kind == FailureKind::Standby;
+        let doubtful = failure.is_doubtful();
         for member in self.other_holders(usage) {
             match self.use_at(member, usage).await {
+                // What this member's own token said stands until another one has an opinion.
+                Err(next) if next.remedy() != Remedy::GiveUp && doubtful => {}
                 Err(next) if next.remedy() != Remedy::GiveUp => failure = next,
-                done => return done,
+                done => {
+                    if doubtful && done.is_ok() {
+                        self.token.suspect();
+                    }
+                    return done;
+                }
             }
         }
         if standby { self.use_here(usage).await } else { Err(failure) }

@@ -44,9 +44,30 @@ pub(super) fn generate(
     algorithm: KeyAlgorithm,
     sensitive: bool,
 ) -> Result<Fresh, TokenError> {
+    generate_as(session, passing, algorithm, (sensitive, true))
+}
+
+/// A private key that can do nothing but sign, as a session object that stays, and its public key.
+pub(super) fn generate_signer(
+    session: &Session,
+    algorithm: KeyAlgorithm,
+) -> Result<(Handle, PublicKey), TokenError> {
+    let mut passing = Passing::new(session);
+    let fresh = generate_as(session, &mut passing, algorithm, (true, false))?;
+    let public = fresh.public.ok_or(TokenError::BadInput("a signer is a pair"))?;
+    passing.spare(fresh.key);
+    Ok((fresh.key, public))
+}
+
+fn generate_as(
+    session: &Session,
+    passing: &mut Passing<'_>,
+    algorithm: KeyAlgorithm,
+    (sensitive, extractable): (bool, bool),
+) -> Result<Fresh, TokenError> {
     let class = algorithm.resident_class();
     let mechanism = Mechanism::plain(algorithm.generator());
-    let base = template::key(algorithm, false, sensitive, true)
+    let base = template::key(algorithm, false, sensitive, extractable)
         .usages(class, |usage| passing_usage(algorithm, &Attributes::new(), usage));
     let public = Template::default()
         .number(A::CLASS, ObjectClass::PublicKey.number())

@@ -2,13 +2,15 @@
 //! threads work themselves.
 
 use super::TokenError;
+use super::calls::{Calls, Work};
 use super::ffi::Session;
 use super::vault::Vault;
+use crate::clock::Clock;
 use crate::limits;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 pub(super) type Job = Box<dyn FnOnce(&Vault, &mut Desk) + Send>;
 
@@ -99,6 +101,7 @@ impl Queue {
 /// Sessions for those who work on threads of their own, as many as the token's threads have.
 pub(super) struct Bench {
     vault: Weak<Vault>,
+    calls: Arc<Calls>,
     desks: Mutex<Desks>,
     freed: Condvar,
 }
@@ -111,18 +114,21 @@ struct Desks {
 }
 
 impl Bench {
-    pub fn new(vault: Weak<Vault>) -> Self {
-        Self { vault, desks: Mutex::default(), freed: Condvar::default() }
+    pub fn new(vault: Weak<Vault>, calls: Arc<Calls>) -> Self {
+        Self { vault, calls, desks: Mutex::default(), freed: Condvar::default() }
     }
 
-    /// Works at a free desk; waits for one no longer than [`limits::ATTEMPT`].
+    /// Works at a free desk; waits for one no longer than [`limits::ATTEMPT`], and not at all while a job hangs.
     pub fn with<T>(
         &self,
         work: impl FnOnce(&Vault, &mut Desk) -> Result<T, TokenError>,
     ) -> Result<T, TokenError> {
         let vault = self.vault.upgrade().ok_or(TokenError::Closed)?;
         let mut desk = self.borrow()?;
-        let done = catch_unwind(AssertUnwindSafe(|| work(&vault, &mut desk)));
+        let done = {
+            let _call = self.calls.begin(Work::Use, Clock.now());
+            catch_unwind(AssertUnwindSafe(|| work(&vault, &mut desk)))
+        };
         let mut desks = self.desks.lock();
         desks.lent -= 1;
         // A panic loses its session.
@@ -140,6 +146,7 @@ impl Bench {
             if desks.closed {
                 return Err(TokenError::Closed);
             }
+            self.calls.refuse_hanging()?;
             if desks.lent < limits::TOKEN_THREADS {
                 desks.lent += 1;
                 return Ok(desks.idle.pop().unwrap_or_default());
@@ -148,6 +155,11 @@ impl Bench {
                 return Err(TokenError::Busy(desks.lent));
             }
         }
+    }
+
+    /// Wakes those who wait, to be refused while a job hangs.
+    pub fn wake(&self) {
+        self.freed.notify_all();
     }
 
     pub fn is_lent(&self) -> bool {

@@ -75,6 +75,12 @@ pub enum TokenError {
     /// The PIN is not right.
     #[error("the token refuses the PIN. Check it before trying again: a token locks after a few wrong ones")]
     WrongPin,
+    /// No PIN was given, and the token has no path of its own to ask for it.
+    #[error(
+        "the token has no protected authentication path (CKF_PROTECTED_AUTHENTICATION_PATH), so it must be given its PIN: \
+         name it by token.pin_file, token.pin_env or token.pin_credential, and leave token.login = \"protected\" out"
+    )]
+    NeedsPin,
     /// The token has locked its PIN.
     #[error("the token has locked its PIN: its security officer must set a new one")]
     PinLocked,
@@ -163,6 +169,7 @@ impl TokenError {
             | Self::Exists { .. }
             | Self::InUse
             | Self::WrongPin
+            | Self::NeedsPin
             | Self::PinLocked
             | Self::StillThere(_)
             | Self::NoSmk(_)
@@ -174,7 +181,7 @@ impl TokenError {
     }
 
     /// True if only a use of the token can tell a broken token from a refusal: vendors return these numbers for both.
-    pub(super) fn is_ambiguous(&self) -> bool {
+    pub fn is_ambiguous(&self) -> bool {
         const GENERAL_ERROR: u64 = 0x05;
         const FUNCTION_FAILED: u64 = 0x06;
         const DEVICE_ERROR: u64 = 0x30;
@@ -184,6 +191,21 @@ impl TokenError {
             Self::Call {
                 code: GENERAL_ERROR | FUNCTION_FAILED | DEVICE_ERROR | DEVICE_MEMORY,
                 verdict: TokenVerdict::Refused | TokenVerdict::Failed,
+                ..
+            }
+        )
+    }
+
+    /// True if the token answers, but no longer knows this process's sessions or its login: it was reset.
+    pub fn is_forgetful(&self) -> bool {
+        const SESSION_CLOSED: u64 = 0xB0;
+        const SESSION_HANDLE_INVALID: u64 = 0xB3;
+        const USER_NOT_LOGGED_IN: u64 = 0x101;
+        const CRYPTOKI_NOT_INITIALIZED: u64 = 0x190;
+        matches!(
+            self,
+            Self::Call {
+                code: SESSION_CLOSED | SESSION_HANDLE_INVALID | USER_NOT_LOGGED_IN | CRYPTOKI_NOT_INITIALIZED,
                 ..
             }
         )

@@ -6,9 +6,10 @@
 //! - `probe` finds out what a token can do, `proof` knows keys by using them, `carry` wraps them.
 //! - `keys` and `smk` are what a member keeps in its token for the group, `guests` what applications' sessions bring.
 //! - `uses` operates with keys and wraps them, `arrive` takes in what applications unwrap and derive; `task` hands jobs
-//!   to the threads.
+//!   to the threads, `calls` sees which of them hang.
 
 mod arrive;
+mod calls;
 mod carry;
 pub(crate) mod der;
 mod desks;
@@ -103,8 +104,8 @@ pub struct TokenConfig {
     pub source: ModuleSource,
     /// Which token.
     pub slot: SlotChoice,
-    /// The user's PIN; not used if the token asks for it on a path of its own.
-    pub pin: Pin,
+    /// The user's PIN, not used if the token asks for it on a path of its own; None for a token that must.
+    pub pin: Option<Pin>,
     /// Where imported keys live: token objects for a library, session objects for the embedded token, unless said.
     pub residency: Option<Residency>,
 }

@@ -6,8 +6,10 @@ use super::probe;
 use super::tag::Tag;
 use super::template::{self, Template};
 use super::vault::{Canary, Index, Ledger, Vault};
-use super::{ModuleSource, Pin, SlotChoice, TokenConfig, TokenError, proof};
-use crate::domain::{AttributeType as A, KeyAlgorithm, Mechanism, ObjectClass, Residency, TokenIdentity};
+use super::{ModuleSource, Pin, SlotChoice, TokenConfig, TokenError, carry, proof};
+use crate::domain::{
+    AttributeType as A, Curve, KeyAlgorithm, Mechanism, ObjectClass, Profile, Residency, TokenIdentity,
+};
 use cryptoki_sys::{CKF_PROTECTED_AUTHENTICATION_PATH, CKF_TOKEN_INITIALIZED};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +46,11 @@ pub(super) fn open(config: &TokenConfig) -> Result<Vault, TokenError> {
     let info = module.token_info(slot)?;
     let keeper = module.open(slot)?;
     let asks_itself = info.flags & CKF_PROTECTED_AUTHENTICATION_PATH != 0;
-    log_in(&keeper, User::Normal, (!asks_itself).then_some(&config.pin))?;
+    match &config.pin {
+        _ if asks_itself => log_in(&keeper, User::Normal, None)?,
+        Some(pin) => log_in(&keeper, User::Normal, Some(pin))?,
+        None => return Err(TokenError::NeedsPin),
+    }
     // Half-written objects look like session objects, so this comes before the first of those.
     let found = sweep(&keeper)?;
     let default = match config.source {
@@ -59,9 +65,11 @@ pub(super) fn open(config: &TokenConfig) -> Result<Vault, TokenError> {
         label: info.label,
     };
     let (abilities, profile) = probe_apart(module, slot, identity, residency)?;
-    let canary = Canary { key: canary(&keeper, &found)?, expect: Vec::new(), file: database(&config.source) };
-    let canary = Canary { expect: proof::encrypt_zeros(&keeper, canary.key)?, ..canary };
-    let ledger = Arc::new(Ledger { profile, index: Mutex::new(Index { found, ..Index::default() }) });
+    let key = canary(&keeper, &found)?;
+    let expect = proof::encrypt_zeros(&keeper, key)?;
+    let canary = Canary { key, expect, signer: signer(&keeper, &profile), file: database(&config.source) };
+    let index = Mutex::new(Index { found, ..Index::default() });
+    let ledger = Arc::new(Ledger { profile, index, calls: Arc::default() });
     Ok(Vault {
         module,
         slot,
@@ -81,7 +89,7 @@ fn probe_apart(
     slot: u64,
     identity: TokenIdentity,
     residency: Residency,
-) -> Result<(probe::Abilities, crate::domain::Profile), TokenError> {
+) -> Result<(probe::Abilities, Profile), TokenError> {
     let session = module.open(slot)?;
     probe::probe((module, slot), &session, identity, residency)
 }
@@ -239,6 +247,13 @@ fn canary(session: &Session, found: &BTreeMap<Tag, Vec<Handle>>) -> Result<Handl
         .bytes(A::LABEL, tag.as_bytes())
         .flag(A::MODIFIABLE, false);
     Ok(session.generate(&Mechanism::plain(algorithm.generator()), &template)?)
+}
+
+/// The key that proves that the token signs, where it does.
+fn signer(session: &Session, profile: &Profile) -> Option<(Handle, super::der::PublicKey)> {
+    let kinds = [KeyAlgorithm::Ec(Curve::P256), KeyAlgorithm::Rsa { bits: 2048 }];
+    let kind = kinds.into_iter().find(|kind| profile.carries.contains(kind))?;
+    carry::generate_signer(session, kind).ok()
 }
 
 /// Makes a token: on a free slot of a library, or in a folder of its own. Blocks.

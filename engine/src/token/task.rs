@@ -1,12 +1,14 @@
 //! The token's threads, and the handle that hands them jobs. The only file of the room that awaits.
 
 use super::arrive::Arrival;
+use super::calls::Work;
 use super::desks::{Bench, Desk, Job, Queue};
 use super::ffi::Session;
 use super::smk::Purpose;
 use super::vault::{Index, Ledger, Vault};
 use super::{
-    Inventory, MemberKeys, NewSmk, Originated, Sending, SmkPresence, TokenConfig, TokenError, UsedKey, slot,
+    Inventory, MemberKeys, NewSmk, Originated, Sending, SmkPresence, TokenConfig, TokenError, TokenVerdict,
+    UsedKey, slot,
 };
 use crate::clock::Clock;
 use crate::domain::{
@@ -66,7 +68,7 @@ impl Token {
         let life = Arc::new(life);
         let queue = Arc::new(Queue::default());
         let ledger = vault.ledger.clone();
-        let bench = Bench::new(Arc::downgrade(&vault));
+        let bench = Bench::new(Arc::downgrade(&vault), ledger.calls.clone());
         let shared = Shared { queue: queue.clone(), bench, ledger, generating: AtomicUsize::new(0), alive };
         for number in 0..limits::TOKEN_THREADS {
             let (vault, queue, life) = (vault.clone(), queue.clone(), life.clone());
@@ -92,27 +94,50 @@ impl Token {
         Ok(Self { shared: Arc::new(shared) })
     }
 
+    /// A job of the token's threads. Given up, and refused, while another one hangs; the canary alone is not.
     async fn job<T: Send + 'static>(
         &self,
-        first: bool,
+        kind: Work,
         work: impl FnOnce(&Vault, &mut Desk) -> Result<T, TokenError> + Send + 'static,
     ) -> Result<T, TokenError> {
         let (tell, told) = oneshot::channel();
         let job: Job = Box::new(move |vault, desk| {
             // Nobody waits for the answer any more: a deadline has passed.
             if !tell.is_closed() {
+                let _call = vault.ledger.calls.begin(kind, Clock.now());
                 let _ = tell.send(work(vault, desk));
             }
         });
+        let calls = &self.shared.ledger.calls;
+        let first = kind == Work::Canary;
+        if !first {
+            calls.refuse_hanging()?;
+        }
         self.shared.queue.push(job, first)?;
-        told.await.map_err(|_| TokenError::Closed)?
+        let mut hangs = calls.hangs();
+        let done = tokio::select! {
+            biased;
+            told = told => told.map_err(|_| TokenError::Closed)?,
+            Ok(time) = hangs.wait_for(Option::is_some), if !first => {
+                return Err(TokenError::Hangs(time.unwrap_or_default().as_secs()));
+            }
+        };
+        done.inspect_err(|error| self.doubt(error))
+    }
+
+    /// Has the canary sing soon if an error may mean that the token is broken.
+    fn doubt(&self, error: &TokenError) {
+        if error.verdict() == TokenVerdict::Failed {
+            self.shared.ledger.calls.doubt.notify_one();
+        }
     }
 
     async fn with_session<T: Send + 'static>(
         &self,
+        kind: Work,
         work: impl FnOnce(&Vault, &Session) -> Result<T, TokenError> + Send + 'static,
     ) -> Result<T, TokenError> {
-        self.job(false, move |vault, desk| {
+        self.job(kind, move |vault, desk| {
             let done = desk.with(vault, |session| work(vault, session));
             done.map_err(|error| vault.judge(error))
         })
@@ -147,7 +172,7 @@ impl Token {
     /// The token cannot make them.
     pub async fn member_keys(&self) -> Result<MemberKeys, TokenError> {
         self.generating(async {
-            self.job(false, |vault, _| {
+            self.job(Work::Generate, |vault, _| {
                 Ok(MemberKeys {
                     transport_key: vault.member_key(Purpose::Transport)?.public.spki(),
                     unlock_key: vault.member_key(Purpose::Unlock)?.public.spki(),
@@ -173,7 +198,7 @@ impl Token {
     /// It was locked to another token, or altered.
     pub async fn unlock(&self, locked: &[u8]) -> Result<Zeroizing<Vec<u8>>, TokenError> {
         let locked = locked.to_vec();
-        self.with_session(move |vault, session| vault.unlock(session, &locked)).await
+        self.with_session(Work::Use, move |vault, session| vault.unlock(session, &locked)).await
     }
 
     /// Encrypts to an RSA public key (SubjectPublicKeyInfo; RSA-OAEP with SHA-1), outside the token.
@@ -196,8 +221,10 @@ impl Token {
         recovery: Option<&[u8]>,
     ) -> Result<NewSmk, TokenError> {
         let recovery = recovery.map(<[u8]>::to_vec);
-        self.with_session(move |vault, session| vault.create_smk(session, generation, recovery.as_deref()))
-            .await
+        self.with_session(Work::Write, move |vault, session| {
+            vault.create_smk(session, generation, recovery.as_deref())
+        })
+        .await
     }
 
     /// Says if the token holds the SMK whose own blob this is.
@@ -206,7 +233,7 @@ impl Token {
     /// The token fails.
     pub async fn has_smk(&self, generation: Generation, self_blob: &[u8]) -> Result<SmkPresence, TokenError> {
         let self_blob = self_blob.to_vec();
-        self.job(false, move |vault, _| vault.has_smk(generation, &self_blob)).await
+        self.job(Work::Write, move |vault, _| vault.has_smk(generation, &self_blob)).await
     }
 
     /// The SMK wrapped (RSA-OAEP) to another member's transport key. The caller has proved whose key that is.
@@ -220,7 +247,7 @@ impl Token {
         recipient: &[u8],
     ) -> Result<Vec<u8>, TokenError> {
         let (self_blob, recipient) = (self_blob.to_vec(), recipient.to_vec());
-        self.with_session(move |vault, session| {
+        self.with_session(Work::Write, move |vault, session| {
             vault.deliver_smk(session, generation, &self_blob, &recipient)
         })
         .await
@@ -237,7 +264,7 @@ impl Token {
         self_blob: &[u8],
     ) -> Result<(), TokenError> {
         let (wrapped, self_blob) = (wrapped.to_vec(), self_blob.to_vec());
-        self.job(false, move |vault, _| {
+        self.job(Work::Write, move |vault, _| {
             vault.accept_smk(generation, &wrapped, &self_blob).map_err(|error| vault.judge(error))
         })
         .await
@@ -254,11 +281,9 @@ impl Token {
         attributes: &Attributes,
     ) -> Result<Originated, TokenError> {
         let (sending, attributes) = (sending.into(), attributes.clone());
-        self.generating(
-            self.with_session(move |vault, session| {
-                vault.originate(session, &sending, algorithm, &attributes)
-            }),
-        )
+        self.generating(self.with_session(Work::Generate, move |vault, session| {
+            vault.originate(session, &sending, algorithm, &attributes)
+        }))
         .await
     }
 
@@ -275,7 +300,7 @@ impl Token {
     ) -> Result<Originated, TokenError> {
         let (sending, attributes) = (sending.into(), attributes.clone());
         let value = Zeroizing::new(value.to_vec());
-        self.with_session(move |vault, session| {
+        self.with_session(Work::Write, move |vault, session| {
             vault.originate_value(session, &sending, algorithm, &attributes, &value)
         })
         .await
@@ -302,8 +327,9 @@ impl Token {
     ) -> Vec<Result<(), TokenError>> {
         let count = contents.len();
         let done = self
-            .job(false, move |vault, _| {
+            .job(Work::Batch, move |vault, _| {
                 let import = |(name, content): &(ContentKey, EnvelopeContent)| {
+                    let _call = vault.ledger.calls.begin(Work::Write, Clock.now());
                     let done = vault.import(*name, &content.record, content.wrapped.as_ref());
                     done.map_err(|error| vault.judge(error))
                 };
@@ -318,7 +344,8 @@ impl Token {
     /// # Errors
     /// The token fails, or still shows a copy.
     pub async fn drop_object(&self, object: ObjectId) -> Result<(), TokenError> {
-        self.job(false, move |vault, _| vault.drop_object(object).map_err(|error| vault.judge(error))).await
+        self.job(Work::Write, move |vault, _| vault.drop_object(object).map_err(|error| vault.judge(error)))
+            .await
     }
 
     /// Searches the whole token. Slow, and uses wait meanwhile: for `check`, not for serving.
@@ -326,7 +353,7 @@ impl Token {
     /// # Errors
     /// The token fails.
     pub async fn inventory(&self) -> Result<Inventory, TokenError> {
-        self.job(false, |vault, _| vault.inventory()).await
+        self.job(Work::Search, |vault, _| vault.inventory()).await
     }
 
     /// Says from memory if the token knows a session object. It may be put out before it is used.
@@ -347,7 +374,7 @@ impl Token {
         data: &[u8],
     ) -> Result<Zeroizing<Vec<u8>>, TokenError> {
         let (kind, mechanism, data) = (kind.clone(), mechanism.clone(), Zeroizing::new(data.to_vec()));
-        self.job(false, move |vault, desk| {
+        self.job(Work::Use, move |vault, desk| {
             desk.with(vault, |session| vault.operate(session, &key, &kind, &mechanism, &data))
         })
         .await
@@ -392,7 +419,7 @@ impl Token {
         key: UsedKey,
     ) -> Result<Vec<u8>, TokenError> {
         let mechanism = mechanism.clone();
-        self.job(false, move |vault, desk| {
+        self.job(Work::Use, move |vault, desk| {
             desk.with(vault, |session| vault.wrap_key(session, &mechanism, &wrapping, &key))
         })
         .await
@@ -415,7 +442,7 @@ impl Token {
     ) -> Result<(KeyAlgorithm, Originated), TokenError> {
         let (mechanism, wrapped) = (mechanism.clone(), wrapped.to_vec());
         let arrival = Arrival::new(sending.into(), class, key_type, attributes);
-        self.with_session(move |vault, session| {
+        self.with_session(Work::Write, move |vault, session| {
             vault.originate_unwrapped(session, arrival, &mechanism, &unwrapping, &wrapped)
         })
         .await
@@ -438,7 +465,7 @@ impl Token {
         let mechanism = mechanism.clone();
         let class = ObjectClass::SecretKey;
         let arrival = Arrival::new(sending.into(), class, key_type, attributes);
-        self.with_session(move |vault, session| {
+        self.with_session(Work::Write, move |vault, session| {
             vault.originate_derived(session, arrival, &mechanism, &base, value_len)
         })
         .await
@@ -449,7 +476,7 @@ impl Token {
     /// # Errors
     /// More than [`limits::RANDOM_MAX_BYTES`], or the token fails.
     pub async fn random(&self, bytes: usize) -> Result<Zeroizing<Vec<u8>>, TokenError> {
-        self.with_session(move |vault, session| vault.random(session, bytes)).await
+        self.with_session(Work::Use, move |vault, session| vault.random(session, bytes)).await
     }
 
     /// [`Token::operate`] on the calling thread, so that no other thread is woken. Blocks for as long as the token does,
@@ -464,9 +491,30 @@ impl Token {
         mechanism: &Mechanism,
         data: &[u8],
     ) -> Result<Zeroizing<Vec<u8>>, TokenError> {
-        self.shared.bench.with(|vault, desk| {
+        let done = self.shared.bench.with(|vault, desk| {
             desk.with(vault, |session| vault.operate(session, key, kind, mechanism, data))
-        })
+        });
+        done.inspect_err(|error| self.doubt(error))
+    }
+
+    /// Looks if a job hangs at the token: for how long it has been there. While one does, others are refused and those
+    /// under way are given up by [`TokenError::Hangs`]; to be asked often, since nobody else notices.
+    pub fn hangs(&self) -> Option<Duration> {
+        let hangs = self.shared.ledger.calls.look(Clock.now());
+        if hangs.is_some() {
+            self.shared.bench.wake();
+        }
+        hangs
+    }
+
+    /// Says that the token may be broken: another one did what it would not.
+    pub fn suspect(&self) {
+        self.shared.ledger.calls.doubt.notify_one();
+    }
+
+    /// Waits until an error says that the token may be broken.
+    pub async fn doubted(&self) {
+        self.shared.ledger.calls.doubt.notified().await;
     }
 
     /// Really uses a key that lies in the token, ahead of all waiting jobs. An open session proves nothing.
@@ -477,7 +525,7 @@ impl Token {
     pub async fn canary(&self) -> Result<(), TokenError> {
         let busy = self.shared.generating.load(Ordering::Relaxed) > 0;
         let limit = if busy { limits::GENERATE_ATTEMPT } else { limits::CANARY_LIMIT };
-        let sing = self.job(true, |vault, desk| {
+        let sing = self.job(Work::Canary, |vault, desk| {
             desk.with(vault, |session| {
                 let _shared = vault.gate.read();
                 vault.sing(session)

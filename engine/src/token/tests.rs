@@ -18,7 +18,7 @@ fn config(folder: &std::path::Path) -> TokenConfig {
     let source = ModuleSource::Embedded { folder: folder.join("token") };
     let pin = Pin::new("12345678".into());
     initialize(&source, "unit", &pin, &pin).unwrap();
-    TokenConfig { source, slot: SlotChoice::Only, pin, residency: None }
+    TokenConfig { source, slot: SlotChoice::Only, pin: Some(pin), residency: None }
 }
 
 #[test]
@@ -46,8 +46,8 @@ fn the_smk_and_member_keys_do_what_they_are_for_and_nothing_else() {
             assert!(session.set_flag(object, A::EXTRACTABLE, true).is_err());
         }
     }
-    // The SMK and its working copy, transport, unlock, canary; nothing in passing is left.
-    assert_eq!(secrets, 5);
+    // The SMK and its working copy, transport, unlock, canary and signer; nothing in passing is left.
+    assert_eq!(secrets, 6);
 
     let smk = vault.smk(generation).unwrap();
     let token_smk = vault.ledger.index.lock().smks[&generation].token;
@@ -105,8 +105,8 @@ fn what_goes_by_value_lies_hidden_and_leaves_nothing_readable() {
             assert!(session.read(object, A::VALUE).is_err());
         }
     }
-    // The two keys and the SMK, each with its working copy; the transport and the canary key.
-    assert_eq!(keys, 8);
+    // The two keys and the SMK, each with its working copy; the transport and the canary key, and the signer.
+    assert_eq!(keys, 9);
 }
 
 #[test]

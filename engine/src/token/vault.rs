@@ -1,5 +1,6 @@
 //! One open token: the session that keeps session objects, what lies in it, and the gate that orders its calls.
 
+use super::calls::Calls;
 use super::der::PublicKey;
 use super::error::Fault;
 use super::ffi::{Handle, Module, Session};
@@ -96,12 +97,15 @@ impl Index {
 pub(super) struct Ledger {
     pub profile: Profile,
     pub index: Mutex<Index>,
+    pub calls: Arc<Calls>,
 }
 
 /// The use that tells a working token from a broken one.
 pub(super) struct Canary {
     pub key: Handle,
     pub expect: Vec<u8>,
+    /// A session key that signs: some broken tokens still encrypt.
+    pub signer: Option<(Handle, PublicKey)>,
     /// The embedded token's database, by path, device and inode: it goes on working when its file is gone.
     pub file: Option<(PathBuf, u64, u64)>,
 }
@@ -148,10 +152,14 @@ impl Vault {
         }
         let made =
             proof::encrypt_zeros(session, self.canary.key).map_err(|e| e.judged(TokenVerdict::Failed))?;
-        if made == self.canary.expect {
-            Ok(())
-        } else {
-            Err(TokenError::Call { call: "C_Encrypt", code: 0x30, verdict: TokenVerdict::Failed })
+        if made != self.canary.expect {
+            return Err(TokenError::Call { call: "C_Encrypt", code: 0x30, verdict: TokenVerdict::Failed });
+        }
+        match &self.canary.signer {
+            Some((key, public)) => {
+                proof::check_private(session, *key, public).map_err(|e| e.judged(TokenVerdict::Failed))
+            }
+            None => Ok(()),
         }
     }
 
@@ -221,6 +229,11 @@ impl<'a> Passing<'a> {
     pub fn keep(&mut self, handle: Handle) -> Handle {
         self.handles.push(handle);
         handle
+    }
+
+    /// Lets one stay.
+    pub fn spare(&mut self, handle: Handle) {
+        self.handles.retain(|kept| *kept != handle);
     }
 }
 

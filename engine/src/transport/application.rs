@@ -122,7 +122,10 @@ impl Conversation<'_> {
         let (connection, caller, handler) = (self.connection, &self.caller, self.handler);
         let answered = catch_unwind(AssertUnwindSafe(|| match handler.handle_now(caller, request) {
             Ok(response) => response,
-            Err(request) => self.runtime.block_on(handler.handle(connection, caller.clone(), *request)),
+            Err(request) => {
+                self.line.may_wait();
+                self.runtime.block_on(handler.handle(connection, caller.clone(), *request))
+            }
         }));
         answered.unwrap_or_else(|_| {
             error!(?caller, "a request's handler panicked");

@@ -6,7 +6,7 @@ use super::server::encode;
 use crate::clock::Clock;
 use crate::frames::frame::Reply;
 use crate::limits;
-use crate::wire::Response;
+use crate::wire::{Failure, FailureKind, Response};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::net::{SendFlags, send};
 use std::collections::HashMap;
@@ -32,6 +32,8 @@ pub(super) struct Call {
     id: u64,
     /// When its caller must hear something.
     due: Instant,
+    /// When its thread has been at the token for too long: it may never come back. None once it is not there.
+    until: Option<Instant>,
 }
 
 impl Lines {
@@ -62,7 +64,16 @@ impl Lines {
 impl Line {
     /// A call is under way.
     pub fn begin(&self, id: u64) {
-        *self.call.lock() = Some(Call { id, due: Clock.now() + limits::MEMBER_HEARTBEAT });
+        let now = Clock.now();
+        let until = Some(now + limits::ATTEMPT + limits::TOKEN_LOOK_EVERY);
+        *self.call.lock() = Some(Call { id, due: now + limits::MEMBER_HEARTBEAT, until });
+    }
+
+    /// The call under way is no longer its thread's own doing: it may take longer than an attempt.
+    pub fn may_wait(&self) {
+        if let Some(call) = self.call.lock().as_mut() {
+            call.until = None;
+        }
     }
 
     /// The call ends. Nothing else is written while the guard lives: the answer goes out under it.
@@ -74,8 +85,11 @@ impl Line {
 
     fn tell(&self, now: Instant) {
         // Locked: its answer is being written.
-        let Some(mut call) = self.call.try_lock() else { return };
-        let Some(call) = call.as_mut().filter(|call| now >= call.due) else { return };
+        let Some(mut under_way) = self.call.try_lock() else { return };
+        if let Some(hung) = under_way.take_if(|call| call.until.is_some_and(|until| now >= until)) {
+            return self.give_up(hung.id);
+        }
+        let Some(call) = under_way.as_mut().filter(|call| now >= call.due) else { return };
         call.due = now + limits::MEMBER_HEARTBEAT;
         let frame = encode(call.id, Reply::<Response>::Working);
         match send(&self.stream, &frame, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
@@ -86,6 +100,19 @@ impl Line {
             // One that reads nothing has something to read already; one that has gone is its thread's business.
             Ok(_) | Err(_) => {}
         }
+    }
+}
+
+impl Line {
+    /// Answers in the place of a thread that hangs in the token, and ends the connection: what the thread may answer
+    /// one day finds nobody.
+    fn give_up(&self, id: u64) {
+        let text = "the member's token did not answer in time";
+        let failure = Response::Failed(Failure::new(FailureKind::TokenFailed, text));
+        let frame = encode(id, Reply::Response(failure));
+        // An application that reads nothing, or has gone, finds the connection ended.
+        let _ = send(&self.stream, &frame, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
@@ -107,6 +134,7 @@ mod tests {
         assert!(heard().is_none(), "no call is under way");
         line.begin(7);
         let now = Clock.now();
+        line.may_wait();
         line.tell(now);
         assert!(heard().is_none(), "it has just begun");
         for round in 1..3 {
@@ -120,5 +148,24 @@ mod tests {
         assert!(heard().is_none(), "the call has ended");
         lines.remove(ConnectionId(1));
         assert!(lines.0.lock().is_empty());
+    }
+
+    #[test]
+    fn a_thread_that_hangs_is_answered_for() {
+        let (here, there) = UnixStream::pair().expect("a pair");
+        let lines = Lines::default();
+        let line = lines.add(ConnectionId(1), here);
+        let mut reader = FrameStream::new(there);
+        let mut heard =
+            || reader.read::<Reply<Response>>(limits::FRAME_MAX_BYTES).expect("a frame or the end");
+        let now = Clock.now();
+        line.begin(7);
+        line.tell(now + limits::ATTEMPT);
+        assert!(matches!(heard(), Some((7, Reply::Working))));
+        line.tell(now + limits::ATTEMPT * 2);
+        let answer = heard();
+        let Some((7, Reply::Response(Response::Failed(failure)))) = answer else { panic!("{answer:?}") };
+        assert_eq!(failure.kind, FailureKind::TokenFailed);
+        assert!(heard().is_none(), "the connection has ended");
     }
 }

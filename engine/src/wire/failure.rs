@@ -77,6 +77,17 @@ impl Failure {
         Self::new(FailureKind::TokenRefused { code }, message)
     }
 
+    /// True if the token's number says nothing of whose fault it is: vendors return it for a bad cryptogram and for a
+    /// broken device alike. Another member's token gives a second opinion.
+    pub fn is_doubtful(&self) -> bool {
+        const GENERAL_ERROR: u64 = 0x05;
+        const FUNCTION_FAILED: u64 = 0x06;
+        const DEVICE_ERROR: u64 = 0x30;
+        const DEVICE_MEMORY: u64 = 0x31;
+        let doubtful = [GENERAL_ERROR, FUNCTION_FAILED, DEVICE_ERROR, DEVICE_MEMORY];
+        matches!(self.kind, FailureKind::TokenRefused { code } if doubtful.contains(&code))
+    }
+
     /// What the caller may do. Adding a kind forces this choice.
     pub fn remedy(&self) -> Remedy {
         match self.kind {

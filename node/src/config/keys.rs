@@ -96,7 +96,10 @@ const MAY: (bool, bool) = (false, false);
 /// The sections, in the order of the example.
 pub(super) const SECTIONS: &[(&str, &str)] = &[
     ("member", "This member."),
-    ("token", "Its token. The PIN comes from exactly one of pin_file, pin_env and pin_credential."),
+    (
+        "token",
+        "Its token. The PIN comes from exactly one of pin_file, pin_env and pin_credential, unless login says otherwise.",
+    ),
     ("domain", "The cloning domain: a secret that every member of the group knows. Exactly one source."),
     ("log", "What it says, on standard error."),
     ("timings", "Times, in milliseconds. Leave them out unless a network or a token is slow."),
@@ -166,6 +169,14 @@ pub(super) const KEYS: &[Key] = &[
     key("token", "pin_file", Kind::Path, USUAL, r#""pin""#, "A file (mode 600) that holds the user PIN."),
     key("token", "pin_env", Kind::Text, MAY, r#""KEYRAFT_PIN""#, "An environment variable that holds it."),
     key("token", "pin_credential", Kind::Text, MAY, r#""pin""#, "A systemd credential that holds it."),
+    key(
+        "token",
+        "login",
+        Kind::OneOf(&["pin", "protected"]),
+        MAY,
+        r#""pin""#,
+        "How the member logs in: by the PIN, or, \"protected\" and with no PIN here, by the token's own pad or quorum.",
+    ),
     key(
         "token",
         "residency",

@@ -58,8 +58,8 @@ pub struct TokenSection {
     pub label: Option<String>,
     /// Chosen by serial number.
     pub serial: Option<String>,
-    /// The user PIN.
-    pub pin: SecretSource,
+    /// The user PIN; None if the token asks for it on a protected authentication path.
+    pub pin: Option<SecretSource>,
     /// Where keys live; the token's default if None.
     pub residency: Option<Residency>,
     /// Environment that the library needs.
@@ -122,6 +122,7 @@ struct TokenFile {
     pin_file: Option<PathBuf>,
     pin_env: Option<String>,
     pin_credential: Option<String>,
+    login: Option<String>,
     residency: Option<Residency>,
     #[serde(default)]
     environment: BTreeMap<String, String>,
@@ -187,7 +188,7 @@ impl Config {
         Self::from_file(path, file)
     }
 
-    fn from_file(path: &Path, file: File) -> Result<Self, Problem> {
+    fn from_file(path: &Path, mut file: File) -> Result<Self, Problem> {
         let folder = path.parent().unwrap_or(Path::new("/"));
         let member = file.member;
         text_within(path, "member.name", &member.name, limits::TEXT_MAX_BYTES)?;
@@ -206,14 +207,7 @@ impl Config {
             return Err(bad(path, "member.socket", why, "choose a shorter path, for example below /run"));
         }
         let advertise = advertised(path, member.advertise, listen)?;
-        let pin = one_of(
-            path,
-            folder,
-            "token.pin",
-            file.token.pin_file,
-            file.token.pin_env,
-            file.token.pin_credential,
-        )?;
+        let pin = token_pin(path, folder, &mut file.token)?;
         let domain_secret = one_of(
             path,
             folder,
@@ -307,6 +301,28 @@ fn advertised(path: &Path, given: Option<String>, listen: SocketAddr) -> Result<
         return Err(bad(path, "member.advertise", "is no host:port", "write it like a.example.net:7400"));
     }
     Ok(address)
+}
+
+/// The source of the token's PIN; None if the token asks for it itself.
+fn token_pin(path: &Path, folder: &Path, token: &mut TokenFile) -> Result<Option<SecretSource>, Problem> {
+    let sources = (token.pin_file.take(), token.pin_env.take(), token.pin_credential.take());
+    if token.login.as_deref() != Some("protected") {
+        return one_of(path, folder, "token.pin", sources.0, sources.1, sources.2).map(Some);
+    }
+    if token.module == "embedded" {
+        let remedy =
+            "leave it out and name a PIN, or name the PKCS#11 library of a token that has such a path";
+        return Err(bad(path, "token.login", "is \"protected\", which the embedded token cannot do", remedy));
+    }
+    match sources {
+        (None, None, None) => Ok(None),
+        _ => Err(bad(
+            path,
+            "token.login",
+            "is \"protected\", and a PIN is named as well",
+            "leave pin_file, pin_env and pin_credential out: the token asks for the PIN itself; or leave login out",
+        )),
+    }
 }
 
 fn one_of(

@@ -40,7 +40,7 @@ fn a_small_file_is_enough() {
     assert_eq!(config.socket, Path::new("/etc/keyraft/data/keyraft.sock"));
     assert_eq!(config.advertise, "127.0.0.1:7400");
     assert_eq!(config.token.module, None);
-    assert_eq!(config.token.pin, SecretSource::File("/etc/keyraft/pin".into()));
+    assert_eq!(config.token.pin, Some(SecretSource::File("/etc/keyraft/pin".into())));
     assert_eq!(config.timings.heartbeat, limits::RAFT_HEARTBEAT);
 }
 
@@ -83,6 +83,19 @@ fn a_missing_key_is_named() {
         assert!(problem.remedy.contains(key.example), "{problem}");
     }
     assert!(parse("").expect_err("is refused").what.contains("member.name"));
+}
+
+#[test]
+fn a_token_may_ask_for_the_pin_itself() {
+    let library = GOOD.replace("\"embedded\"", "\"/x.so\"");
+    let asks = library.replace("pin_file = \"pin\"", "login = \"protected\"");
+    assert_eq!(parse(&asks).expect("is good").token.pin, None);
+    let both = library.replace("pin_file", "login = \"protected\"\npin_file");
+    assert!(parse(&both).expect_err("is refused").what.contains("'token.login'"));
+    let embedded = GOOD.replace("pin_file = \"pin\"", "login = \"protected\"");
+    assert!(parse(&embedded).expect_err("is refused").what.contains("embedded token"));
+    let neither = library.replace("pin_file = \"pin\"", "login = \"pin\"");
+    assert!(parse(&neither).expect_err("is refused").what.contains("'token.pin_file' has no source"));
 }
 
 /// Values of the right type that cannot be: (section, key, value, the key that is blamed, part of the remedy).

@@ -5,6 +5,7 @@ use crate::cli::Demo;
 use crate::engine::Socket;
 use crate::exit::{Exit, Problem};
 use crate::output;
+use crate::process::kill_member;
 use crate::text::hex;
 use aws_lc_rs::rand;
 use keyraft_engine::clock::Clock;
@@ -176,10 +177,10 @@ impl Group {
     }
 
     /// kill -9, and waits for the end.
-    pub fn kill(&mut self, index: usize) -> Result<(), Problem> {
-        let Some(mut child) = self.members[index].child.take() else { return Ok(()) };
-        child.kill().and_then(|()| child.wait()).map_err(|e| Problem::io("killing a member", &e))?;
-        Ok(())
+    pub fn kill(&mut self, index: usize) {
+        if let Some(child) = self.members[index].child.take() {
+            kill_member(child);
+        }
     }
 
     /// What the members said that may explain a failure.
@@ -223,10 +224,8 @@ const LAST_WORDS_LINES: usize = 8;
 impl Drop for Group {
     fn drop(&mut self) {
         for member in &mut self.members {
-            if let Some(mut child) = member.child.take() {
-                // Nothing is left to do about a process that cannot be ended.
-                let _ = child.kill();
-                let _ = child.wait();
+            if let Some(child) = member.child.take() {
+                kill_member(child);
             }
         }
         if self.remove

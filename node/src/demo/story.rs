@@ -228,7 +228,7 @@ async fn lose_primary(
     let survivor = other(lost);
     report.say(format!("kill -9 of member {}, the primary ({})", group.members[lost].name, members[lost]));
     let killed = Clock.now();
-    group.kill(lost)?;
+    group.kill(lost);
     uses::all_at(group, report, made, members, survivor).await?;
     report.say(format!(
         "existing keys need no primary: all used {} after the kill",

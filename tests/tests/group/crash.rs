@@ -4,7 +4,7 @@ use keyraft_engine::domain::{Curve, KeyAlgorithm, ObjectId};
 use keyraft_engine::wire::{FailureKind, UseKind};
 use keyraft_node::caller::Caller;
 use keyraft_node::mechanism::{Named, Purpose};
-use keyraft_tests::TokenKind::{Embedded, SoftHsm};
+use keyraft_tests::TokenKind::{Embedded, Protected, Shim, SoftHsm};
 use keyraft_tests::keys::{AnyMember, DATA, Made, create, delete, everywhere, label, list, prove, use_key};
 use keyraft_tests::token::{in_embedded, in_softhsm};
 use keyraft_tests::{Dice, Group, STEP_LIMIT, TokenKind, turn};
@@ -187,7 +187,7 @@ async fn tokens_hold_nothing_else(group: &mut Group, live: &BTreeMap<ObjectId, M
     expected.sort();
     for (member, kind) in group.members.iter().zip(KINDS) {
         match kind {
-            SoftHsm => {
+            SoftHsm | Shim | Protected => {
                 let lying = in_softhsm(member);
                 let mut tags: Vec<String> = lying.iter().map(|object| object.id.clone()).collect();
                 tags.sort();

@@ -89,7 +89,7 @@ impl Group {
             token: TokenConfig {
                 source: ModuleSource::Embedded { folder: self.token_folder(id) },
                 slot: SlotChoice::Only,
-                pin: Pin::new(PIN.into()),
+                pin: Some(Pin::new(PIN.into())),
                 residency: None,
             },
             domain: domain(SECRET),

@@ -86,7 +86,12 @@ impl Bench {
                 std::fs::write(made, "").expect("a note that the token is made");
             }
         }
-        TokenConfig { source, slot: SlotChoice::Label(label.to_string()), pin, residency: Some(residency) }
+        TokenConfig {
+            source,
+            slot: SlotChoice::Label(label.to_string()),
+            pin: Some(pin),
+            residency: Some(residency),
+        }
     }
 
     /// The four ways to hold keys: both tokens, both residencies.

@@ -163,7 +163,7 @@ case!(a_second_handle_a_wrong_pin_and_a_wrong_label_are_refused, |bench: Bench| 
         assert!(matches!(Token::open(config.clone()), Err(TokenError::InUse)));
         token.close().await;
         let wrong =
-            keyraft_engine::token::TokenConfig { pin: Pin::new("wrong-pin".into()), ..config.clone() };
+            keyraft_engine::token::TokenConfig { pin: Some(Pin::new("wrong-pin".into())), ..config.clone() };
         assert!(matches!(Token::open(wrong), Err(TokenError::WrongPin)));
         let slot = SlotChoice::Label("nowhere".into());
         let wrong = keyraft_engine::token::TokenConfig { slot, ..config.clone() };

@@ -88,10 +88,13 @@ pub(super) fn is_change(ask: &SlotRequest) -> bool {
 impl Core {
     /// Carries out a call on the virtual slot: here, or at another in-sync member where this one cannot.
     pub(super) async fn slot(&self, call: SlotCall) -> Result<Answer, Failure> {
+        let repeatable = matches!(&call.ask, SlotRequest::Use { .. } | SlotRequest::Wrap { .. });
         let mut failure = match self.slot_here(&call).await {
             Err(failure) if failure.remedy() != Remedy::GiveUp => failure,
+            Err(failure) if repeatable && failure.is_doubtful() => failure,
             done => return done,
         };
+        let doubtful = failure.is_doubtful();
         let limit = match &call.ask {
             SlotRequest::Make { .. } => limits::GENERATE_ATTEMPT,
             _ => limits::ATTEMPT,
@@ -102,12 +105,20 @@ impl Core {
         for member in others.into_iter().filter(|member| *member != self.me) {
             let forward = MemberRequest::Forward(Box::new(ClientRequest::Slot(Box::new(call.clone()))));
             match self.call_member(member, forward, limit).await {
-                Ok(MemberAnswer::Forwarded(answer)) => return Ok(*answer),
+                Ok(MemberAnswer::Forwarded(answer)) => {
+                    if doubtful {
+                        self.token.suspect();
+                    }
+                    return Ok(*answer);
+                }
+                Ok(_) if doubtful => {}
                 Ok(_) => {
                     failure =
                         Failure::new(FailureKind::Internal, format!("{member} answered another question"));
                 }
                 Err(next) if next.remedy() == Remedy::GiveUp => return Err(next),
+                // What this member's own token said stands until another one has an opinion.
+                Err(_) if doubtful => {}
                 Err(next) => failure = next,
             }
         }

@@ -44,7 +44,9 @@ impl Core {
         }
         match answered(self.use_now(call, key, kind, mechanism, &data.0)) {
             Ok(answer) => Some(Ok(Answer::Slot(Box::new(SlotReply { index, answer })))),
-            Err(failure) if failure.remedy() == Remedy::GiveUp => Some(Err(failure)),
+            Err(failure) if failure.remedy() == Remedy::GiveUp && !failure.is_doubtful() => {
+                Some(Err(failure))
+            }
             Err(_) => None,
         }
     }
