@@ -20,6 +20,9 @@ use zeroize::Zeroizing;
 
 const CKM_ECDSA: u64 = 0x1041;
 
+/// The user's PIN of the token. A real program has it from where its secrets are.
+const PIN: &str = "1234-example";
+
 /// What a member needs to know. A real one reads the PIN and the domain's secret from a safe place.
 fn config(folder: &Path) -> Result<MemberConfig, Box<dyn Error>> {
     Ok(MemberConfig {
@@ -32,7 +35,7 @@ fn config(folder: &Path) -> Result<MemberConfig, Box<dyn Error>> {
         token: TokenConfig {
             source: ModuleSource::Embedded { folder: folder.join("token") },
             slot: SlotChoice::Only,
-            pin: Some(Pin::new("1234-example".into())),
+            pin: Some(Pin::new(PIN.into())),
             residency: None,
         },
         domain: Domain::new("example", Zeroizing::new(b"a secret of the whole group".to_vec()))?,
@@ -45,7 +48,8 @@ fn config(folder: &Path) -> Result<MemberConfig, Box<dyn Error>> {
 async fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let config = config(folder.path())?;
-    initialize(&config.token.source, "example", &Pin::new("5678-example".into()), &config.token.pin)?;
+    let (so_pin, pin) = (Pin::new("5678-example".into()), Pin::new(PIN.into()));
+    initialize(&config.token.source, "example", &so_pin, &pin)?;
 
     // A group begins once; later runs only start the member.
     let storage = Storage::open(&config.folder)?;

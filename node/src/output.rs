@@ -342,10 +342,9 @@ pub fn findings(lines: &[String]) -> View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use keyraft_engine::wire::MemberStatus;
     use keyraft_engine::domain::*;
     use keyraft_engine::state::{Duty, LeaveReason, Options};
-    use keyraft_engine::wire::CoverageCell;
+    use keyraft_engine::wire::{CoverageCell, MemberStatus};
 
     fn group() -> GroupStatus {
         let member = |id, name: &str, in_sync, reason, cannot| MemberStatus {
