@@ -11,7 +11,7 @@ use keyraft_engine::domain::{
     ApplicationName, AttributeType, AttributeValue, Attributes, Fingerprint, Generation, ObjectClass,
 };
 use keyraft_engine::state::RecoveryCopy;
-use keyraft_engine::wire::{CoverageRow, CoverageState, GroupStatus, MemberStatus, ObjectRow};
+use keyraft_engine::wire::{CoverageRow, CoverageState, GroupStatus, ObjectRow};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -334,7 +334,7 @@ mod tests {
     use super::*;
     use keyraft_engine::domain::*;
     use keyraft_engine::state::{Duty, LeaveReason, Options};
-    use keyraft_engine::wire::CoverageCell;
+    use keyraft_engine::wire::{CoverageCell, MemberStatus};
 
     fn group() -> GroupStatus {
         let member = |id, name: &str, in_sync, reason, cannot| MemberStatus {
