@@ -1,10 +1,11 @@
 //! Makes held what is agreed. Replication, catch-up after an absence, recovery of a lost token and `synchronize`
 //! are one comparison, run at different moments.
 //!
-//! `plan` is the comparison (pure); `catalogue` the index that it fills on the way; `held` how far it has come;
-//! `task` the only file here that awaits.
+//! `plan` is the comparison (pure), `comparison` what it came to; `catalogue` the index that it fills on the way;
+//! `held` how far it has come; `task` the only file here that awaits.
 
 mod catalogue;
+mod comparison;
 mod held;
 mod plan;
 mod task;

@@ -1,6 +1,7 @@
 //! The reconciler's loop: waits for the agreed state to change, runs the plan on the token, reports to the primary.
 
 use super::catalogue::Catalogue;
+use super::comparison::comparison;
 use super::held::{Progress, Trouble, pause};
 use super::plan::{Step, plan};
 use crate::clock::Clock;
@@ -10,7 +11,7 @@ use crate::envelope::{self, EnvelopeKeys};
 use crate::limits;
 use crate::state::{Phase, State};
 use crate::token::{Token, TokenError, TokenVerdict};
-use crate::wire::{Compared, Comparison, ComparisonTotals, ObjectReport, ObjectStatus, Report, TokenHealth};
+use crate::wire::{Comparison, ObjectReport, ObjectStatus, Report, TokenHealth};
 use futures::future::BoxFuture;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -75,8 +76,12 @@ impl Reconciler {
             let (scope, steps) = self.round(&mut backlog).await;
             self.reporter.report(self.progress.report());
             if let Some(asked) = asked.take() {
+                let held = |id| self.token.held_version(id).is_some();
+                let told = self
+                    .agreed
+                    .read(|state| comparison(state, self.me, &scope, &steps, &backlog.troubles, held));
                 // Whoever asked may have gone away.
-                let _ = asked.send(self.comparison(&scope, &steps, &backlog.troubles));
+                let _ = asked.send(told);
             }
             tokio::select! {
                 () = agreed.changed() => {}
@@ -127,56 +132,6 @@ impl Reconciler {
         let whole = backlog.troubles.keys().all(|id| unsettled.iter().any(|row| row.object == *id));
         self.progress.note_round(scanned, unsettled, backlog.troubles.clone(), whole);
         (scope, steps)
-    }
-
-    /// What came of a round, object by object.
-    fn comparison(
-        &self,
-        scope: &BTreeSet<ObjectId>,
-        steps: &[Step],
-        troubles: &BTreeMap<ObjectId, Trouble>,
-    ) -> Comparison {
-        let done: BTreeMap<ObjectId, Compared> = steps
-            .iter()
-            .map(|step| match step {
-                Step::Import(name) => (name.object, Compared::Imported),
-                Step::Drop(object) => (*object, Compared::Dropped),
-            })
-            .collect();
-        let cannot = |why: &str| Some(Compared::Cannot { why: why.to_string() });
-        let mut all: Vec<(ObjectId, Compared)> = self.agreed.read(|state| {
-            let what = |id: &ObjectId| {
-                if let Some(trouble) = troubles.get(id) {
-                    return cannot(&trouble.reason);
-                }
-                if let Some(done) = done.get(id) {
-                    return Some(done.clone());
-                }
-                match state.object(*id).filter(|row| !matches!(row.phase, Phase::Removing(_))) {
-                    Some(row) => match row.excluded.get(&self.me) {
-                        Some(refusal) => cannot(&refusal.reason),
-                        None => Some(Compared::Kept),
-                    },
-                    None if self.token.held_version(*id).is_some() => {
-                        cannot("it is not agreed any more, and no quorum has confirmed that since this start")
-                    }
-                    None => None,
-                }
-            };
-            scope.iter().filter_map(|id| Some((*id, what(id)?))).collect()
-        });
-        let mut totals = ComparisonTotals::default();
-        all.iter().for_each(|(_, what)| totals.count(what));
-        all.sort_by_key(|(_, what)| what.urgency());
-        let mut bytes = 0;
-        let fits = |(_, what): &&(ObjectId, Compared)| {
-            bytes += what.bytes();
-            bytes <= limits::COMPARISON_MAX_BYTES
-        };
-        let count = all.iter().take(limits::ROWS_MAX).take_while(fits).count();
-        let more = all.len() > count;
-        all.truncate(count);
-        Comparison { totals, rows: all, more }
     }
 
     /// Brings the catalogue up to date for these objects.

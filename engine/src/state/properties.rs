@@ -88,7 +88,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         }),
         3 => (0..3u8, any::<bool>(), 0..30u64).prop_map(|(who, so, n)| Step::ChargePin(who, so, n)),
         1 => (0..3u8, any::<bool>()).prop_map(|(who, so)| Step::ClearPin(who, so)),
-        2 => (member(), any::<bool>()).prop_map(|(m, standby)| Step::Duty(m, standby)),
+        4 => (1..4u64, any::<u8>()).prop_map(|(m, kind)| Step::Duty(m, kind % 4 != 0)),
         1 => member().prop_map(Step::CountRetry),
         1 => member().prop_map(Step::Recover),
     ];

@@ -7,13 +7,14 @@ use keyraft_engine::domain::{Curve, KeyAlgorithm, MemberId};
 use keyraft_engine::limits;
 use keyraft_engine::state::Duty;
 use keyraft_engine::wire::{Answer, ClientRequest, FailureKind, SecretBytes, UseKind, UseRequest};
-use keyraft_node::caller::Ask;
+use keyraft_node::caller::{Ask, Caller};
 use keyraft_node::engine::Socket;
 use keyraft_node::exit::Exit;
 use keyraft_node::mechanism::{Named, Purpose};
-use keyraft_tests::TokenKind::Embedded;
+use keyraft_tests::TokenKind::{Embedded, SoftHsm};
 use keyraft_tests::group::write_private;
 use keyraft_tests::keys::{DATA, Made, create_at, delete, everywhere, list, prove};
+use keyraft_tests::token::in_softhsm;
 use keyraft_tests::{Group, STEP_LIMIT, eventually, turn};
 use std::time::Duration;
 use zeroize::Zeroizing;
@@ -178,9 +179,7 @@ async fn without_automatic_recovery_a_member_waits_for_its_operator() {
     group.kill(2);
     until_out(&group, 2).await;
     let meanwhile = create_at(&group.members[0].socket, "meanwhile", KIND).await.expect("is made");
-    let mut caller = keyraft_node::caller::Caller::begin(&group.members[0].socket, STEP_LIMIT)
-        .await
-        .expect("makes contact");
+    let mut caller = Caller::begin(&group.members[0].socket, STEP_LIMIT).await.expect("makes contact");
     delete(&mut caller, &doomed).await.expect("is deleted");
     group.start(2).await;
     let end = Clock.now() + limits::MEMBER_DEAD * 4;
@@ -234,6 +233,52 @@ async fn a_member_that_stays_away_too_long_waits_for_its_operator() {
     assert!(!row(&group, 0, 2).await.in_sync, "its tries are used up");
     group.json(1, &["option", "set", "auto_recovery", "-1"]).await;
     group.wait_in_sync().await;
+}
+
+/// "Any cryptographic objects created while the member was offline are automatically replicated to the recovered
+/// partition": also to a token that has never seen the group; and what was deleted meanwhile goes.
+#[tokio::test]
+async fn a_replaced_token_is_rebuilt_and_an_old_one_loses_what_was_deleted() {
+    let _turn = turn().await;
+    let kinds = [Embedded, SoftHsm, Embedded];
+    let mut group = Group::form(&kinds).await;
+    group.json(0, &["recovery-mode", "manual"]).await;
+    let kept = create_at(&group.members[0].socket, "kept", KIND).await.expect("is made");
+    let doomed = create_at(&group.members[0].socket, "doomed", KIND).await.expect("is made");
+    let so_pin = group.path("so-pin").display().to_string();
+
+    // An old token comes back, with the deleted key in it.
+    group.kill(1);
+    until_out(&group, 1).await;
+    let mut caller = Caller::begin(&group.members[0].socket, STEP_LIMIT).await.expect("makes contact");
+    delete(&mut caller, &doomed).await.expect("is deleted");
+    let meanwhile = create_at(&group.members[0].socket, "meanwhile", KIND).await.expect("is made");
+    group.start(1).await;
+    group.json(1, &["recover"]).await;
+    group.wait_in_sync().await;
+
+    // A new token comes; what an operator asks for where the member lives is wanted by the group as well.
+    group.kill(2);
+    until_out(&group, 2).await;
+    let later = create_at(&group.members[0].socket, "later", KIND).await.expect("is made");
+    std::fs::remove_dir_all(group.members[2].token(kinds[2])).expect("the token is lost");
+    group.json(2, &["recover", "--create-token", "--so-pin-file", &so_pin]).await;
+    group.start(2).await;
+    group.wait_in_sync().await;
+
+    for (index, keys) in [(1, vec![&kept, &meanwhile]), (2, vec![&kept, &meanwhile, &later])] {
+        let member = &group.members[index];
+        for key in keys {
+            prove(&member.socket, key, member.id, &[member.id]).await;
+        }
+    }
+    let id = group.status(0).await.group;
+    group.stop(1).await;
+    let left: Vec<String> = in_softhsm(&group.members[1]).into_iter().map(|object| object.id).collect();
+    let holds =
+        |key: &Made| left.iter().any(|name| name.starts_with(&format!("kr1:{id}:{}.", key.inner().0)));
+    assert!(holds(&kept) && holds(&meanwhile), "{left:?}");
+    assert!(!holds(&doomed), "the deleted key is gone: {left:?}");
 }
 
 #[tokio::test]
