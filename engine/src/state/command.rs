@@ -154,6 +154,14 @@ pub enum Command {
         /// Its name.
         name: ApplicationName,
     },
+    /// A member keeps on its disk that the group fences since this entry: whatever becomes of it, it serves no more
+    /// without a lease.
+    ConfirmFence {
+        /// The member.
+        member: MemberId,
+        /// The entry that began it.
+        since: LogIndex,
+    },
 }
 
 /// openraft asks for Display and prints it: kinds and ids, never contents.
@@ -187,6 +195,7 @@ impl fmt::Display for Command {
             }
             Self::AddClient { name, .. } => write!(f, "AddClient {name}"),
             Self::RemoveClient { name } => write!(f, "RemoveClient {name}"),
+            Self::ConfirmFence { member, since } => write!(f, "ConfirmFence {member} since {since}"),
         }
     }
 }

@@ -5,6 +5,7 @@
 mod applications;
 mod apply;
 pub mod command;
+mod isolation;
 mod objects;
 pub mod pins;
 #[cfg(test)]
@@ -21,6 +22,7 @@ pub use command::{
     Outcome, PartialKeys, RecoveryCopy, Refusal, Rejection, RequestContext, RequestState, Settlement, Smk,
     Verdict,
 };
+pub use isolation::Fence;
 pub use pins::{AttemptTag, Pin, PinHash, Pins};
 pub use requests::RequestTable;
 
@@ -138,6 +140,7 @@ pub struct State {
     requests: RequestTable,
     pins: Pins,
     applications: Applications,
+    fence: Option<Fence>,
 }
 
 /// What one applied command did, for those who act on it after the state has moved on.
@@ -178,6 +181,11 @@ impl State {
     /// The options.
     pub fn options(&self) -> Options {
         self.options
+    }
+
+    /// Since when the group fences, and who has yet to confirm it; None in serve mode.
+    pub fn fence(&self) -> Option<&Fence> {
+        self.fence.as_ref()
     }
 
     /// The PINs of the virtual token, and who tried wrong ones.

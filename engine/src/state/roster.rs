@@ -32,6 +32,7 @@ impl State {
         }
         self.group = Some(Group { id: group, lineage, label, authority });
         self.options = options;
+        self.set_isolated_service(index, options.isolated_service);
         self.smks.insert(smk.generation, smk);
         self.members.insert(FIRST_MEMBER, Member { card, standing: Standing::InSync, index });
         self.next_member = FIRST_MEMBER.0 + 1;
@@ -103,6 +104,7 @@ impl State {
         self.check_not_last(id)?;
         self.members.remove(&id);
         self.reserved.remove(&id);
+        self.forget_fence_of(id);
         Ok(changed())
     }
 

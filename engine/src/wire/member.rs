@@ -28,6 +28,13 @@ pub enum MemberRequest {
     Readmit(Box<JoinRequest>),
     /// Asks for what this member failed to import: object, reason, tries.
     Failures,
+    /// Asks the primary for a lease on the use of keys; answered by Noted.
+    Lease {
+        /// What the sender has applied.
+        applied: LogIndex,
+        /// The entry since which the group fences, once the sender's disk holds it.
+        kept: Option<LogIndex>,
+    },
 }
 
 /// Raft's calls.
