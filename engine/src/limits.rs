@@ -335,3 +335,22 @@ pub const SECOND_TRIES_PER_CALL: f64 = 0.2;
 pub const SECOND_TRIES_MAX: f64 = 100.0;
 /// The highest weight of a member.
 pub const WEIGHT_MAX: u32 = 1000;
+// Isolation: the fence's leases, and histories begun by force.
+
+/// How often a member of a group that fences asks the primary for a lease.
+pub const LEASE_PING: Duration = Duration::from_millis(200);
+/// How long a member may use keys after it sent a ping that was answered, by its own clock.
+pub const LEASE: Duration = Duration::from_millis(1000);
+/// How long a primary counts with a lease that it gave, by its own clock: a tenth more than it lasts, which is what the
+/// rates of two machines' clocks may differ by.
+pub const LEASE_WAIT: Duration = Duration::from_millis(1100);
+/// One ping, until its answer.
+pub const LEASE_ANSWER: Duration = Duration::from_millis(500);
+/// How long `option set isolated_service fence` waits until every member has confirmed it.
+pub const FENCE_CONFIRM: Duration = Duration::from_secs(10);
+/// Log indexes and object ids that a history begun by force leaves out: the lost members may have used them.
+pub const FORCED_GAP: u64 = 1 << 20;
+/// Member ids that a history begun by force leaves out.
+pub const FORCED_MEMBER_GAP: u64 = 1000;
+/// Keys that `force-quorum` names as lacking.
+pub const FORCED_NAMED_MAX: usize = 100;

@@ -1,10 +1,12 @@
 //! The command line.
 
+mod force;
 mod pins;
 mod standing;
 
 pub use standing::{InviteLife, OneMember, RecoveryKind, RecoveryMode};
 
+pub use force::ForceQuorum;
 pub use pins::{ClientCommand, GroupPins, PinCommand, PinRole, PinSet};
 
 use crate::exit::Exit;
@@ -108,6 +110,8 @@ pub enum Command {
     },
     /// Take this member's token back into use after its repair or replacement
     Recover(CreateToken),
+    /// Begin a new history with this member alone, when the majority is lost for good; the member must be stopped
+    ForceQuorum(ForceQuorum),
     /// Print a configuration to start from
     #[command(subcommand)]
     Config(ConfigCommand),

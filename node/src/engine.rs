@@ -6,7 +6,7 @@ use crate::exit::{Exit, Problem};
 use crate::secret::SecretSource;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use keyraft_engine::assembly::{self, Engine, HomeError, MemberConfig, StartError, home};
+use keyraft_engine::assembly::{self, Engine, HomeError, MemberConfig, StartError, Survivor, home};
 use keyraft_engine::clock::Clock;
 use keyraft_engine::cloning::Domain;
 use keyraft_engine::consensus::Timings;
@@ -16,7 +16,7 @@ use keyraft_engine::token::{self, ModuleSource, Pin, SlotChoice, TokenConfig, To
 use keyraft_engine::transport::Client;
 use keyraft_engine::virtual_slot;
 use keyraft_engine::wire::{Answer, ClientRequest, Failure, FailureKind, SecretBytes};
-use keyraft_storage::{Storage, StorageError};
+use keyraft_storage::{SledLog, Storage, StorageError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,7 @@ use zeroize::Zeroizing;
 pub use keyraft_engine::assembly::Fault;
 pub use keyraft_engine::assembly::Findings;
 pub use keyraft_engine::assembly::InitGroup;
+pub use keyraft_engine::assembly::Survey;
 pub use keyraft_engine::cloning::Invitation;
 
 /// The member at a Unix socket. A lost connection is made anew by the next attempt.
@@ -161,6 +162,17 @@ pub async fn check(config: &Config) -> Result<Findings, Problem> {
     Ok(assembly::check(&member_config(config)?).await)
 }
 
+/// A member that is not running, read as the survivor of a lost majority.
+pub async fn survivor(config: &Config) -> Result<Survivor<SledLog>, Problem> {
+    let storage = claim(config).await?;
+    Survivor::examine(&member_config(config)?, storage.log, storage.store).await.map_err(start_problem)
+}
+
+/// Lets the survivor begin a new history.
+pub async fn begin_anew(survivor: Survivor<SledLog>, config: &Config) -> Result<Survey, Problem> {
+    survivor.begin_anew(&member_config(config)?).await.map_err(start_problem)
+}
+
 /// A member running in this process.
 pub struct Running(Engine);
 
@@ -287,7 +299,12 @@ fn start_problem(error: StartError) -> Problem {
         | StartError::SmkAbsent { .. }
         | StartError::SmkForeign { .. }
         | StartError::Locked(_) => Exit::Token,
-        StartError::Handshake(_) | StartError::Pin(_) => Exit::Refused,
+        StartError::Handshake(_)
+        | StartError::Pin(_)
+        | StartError::Lineage { .. }
+        | StartError::NothingLeft
+        | StartError::AloneAlready(_)
+        | StartError::QuorumLives(_) => Exit::Refused,
         StartError::NobodyThere(_) => Exit::Unreachable,
         StartError::Listen { .. } => Exit::Config,
         StartError::Consensus(_) | StartError::Pki(_) | StartError::Random(_) | StartError::Envelope(_) => {

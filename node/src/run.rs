@@ -82,6 +82,11 @@ fn dispatch(cli: &Cli) -> Result<(), Problem> {
             );
             print(cli, &View::line(text, begun_json(&begun)))
         }
+        Command::ForceQuorum(options) => {
+            let config = own_member(cli)?;
+            quiet_log()?;
+            print(cli, &runtime(true)?.block_on(command::force::run(&config, options))?)
+        }
         _ => {
             let socket = Socket::new(socket_path(cli)?);
             runtime(false)?.block_on(async {

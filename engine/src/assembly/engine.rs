@@ -10,7 +10,7 @@ use crate::envelope::{EnvelopeKey, EnvelopeKeys};
 use crate::limits;
 use crate::reconciler::{Catalogue, Progress, Reconciler, watch_token};
 use crate::service::{
-    Core, Joins, Logins, Service, Vitals, expel_returned, run_primary, settler::Watch, stand_by,
+    Core, Fencing, Joins, Logins, Service, Vitals, expel_returned, run_primary, settler::Watch, stand_by,
 };
 use crate::token::{SmkPresence, Token};
 use crate::transport::{self, Directory, LinkError, Links, pki};
@@ -138,6 +138,10 @@ impl Engine {
         let raft_links = Arc::new(RaftOverLinks(links.clone()));
         let consensus = Consensus::start(identity.member, log, store, raft_links, config.timings).await?;
         let agreed = consensus.agreed().clone();
+        if let Err(error) = one_history(&config, &identity, &agreed) {
+            consensus.shutdown().await;
+            return Err(error);
+        }
         let _ = directory.agreed.set(agreed.clone());
 
         let (stop, stopped) = watch::channel(false);
@@ -169,6 +173,7 @@ impl Engine {
             clock,
             stands_in: AtomicBool::new(false),
             started: clock.now(),
+            fencing: Fencing::default(),
         });
         let service = Service(core.clone());
         let handler = Arc::new(service.clone());
@@ -238,6 +243,22 @@ impl Engine {
         core.token.clone().close().await;
         info!(member = %core.me, "the member has stopped");
     }
+}
+
+/// Refuses a folder whose identity and store are of two histories, and says so once if one was begun by force.
+fn one_history(config: &MemberConfig, identity: &Identity, agreed: &Agreed) -> Result<(), StartError> {
+    match agreed.read(|state| state.group().map(|group| group.lineage)) {
+        Some(store) if store != identity.lineage => {
+            return Err(StartError::Lineage { identity: identity.lineage, store });
+        }
+        _ => {}
+    }
+    if let Some(what) = home::forced(&config.folder)? {
+        let (member, lineage) = (identity.member, identity.lineage);
+        tracing::error!(%member, %lineage, "this history was begun by 'keyraft force-quorum': {what}");
+        home::forget_forced(&config.folder)?;
+    }
+    Ok(())
 }
 
 async fn finish(tasks: &mut JoinSet<()>) {

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
 const FILE: &str = "identity";
+const FORCED: &str = "force-quorum";
 const FILE_MAX_BYTES: usize = 1024 * 1024;
 
 /// What a member knows of one SMK generation.
@@ -138,19 +139,41 @@ pub fn load(folder: &Path) -> Result<Identity, HomeError> {
 /// Writes who lives in a folder: all of it or nothing, durable when this returns.
 pub fn save(folder: &Path, identity: &Identity) -> Result<(), HomeError> {
     let path = folder.join(FILE);
-    let aside = folder.join("identity.new");
     let body =
         codec::encode_secret(identity).map_err(|source| HomeError::Damaged { path: path.clone(), source })?;
-    let write = || -> io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        let mut file = fs::File::from(rustix::fs::open(&aside, flags, Mode::RUSR | Mode::WUSR)?);
-        file.write_all(&crc32fast::hash(&body).to_be_bytes())?;
-        file.write_all(&body)?;
-        file.sync_all()?;
-        fs::rename(&aside, &path)?;
-        fs::File::open(folder)?.sync_all()
-    };
-    write().map_err(io_error(&path))
+    replace(folder, FILE, &[&crc32fast::hash(&body).to_be_bytes(), &body]).map_err(io_error(&path))
+}
+
+/// Writes a file aside, syncs it and renames it.
+fn replace(folder: &Path, name: &str, parts: &[&[u8]]) -> io::Result<()> {
+    let aside = folder.join(format!("{name}.new"));
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+    let mut file = fs::File::from(rustix::fs::open(&aside, flags, Mode::RUSR | Mode::WUSR)?);
+    parts.iter().try_for_each(|part| file.write_all(part))?;
+    file.sync_all()?;
+    fs::rename(&aside, folder.join(name))?;
+    fs::File::open(folder)?.sync_all()
+}
+
+/// Leaves word of a history begun by force, for the log of the next start.
+pub fn note_forced(folder: &Path, what: &str) -> Result<(), HomeError> {
+    replace(folder, FORCED, &[what.as_bytes()]).map_err(io_error(&folder.join(FORCED)))
+}
+
+/// The word that [`note_forced`] left, if there is one.
+pub fn forced(folder: &Path) -> Result<Option<String>, HomeError> {
+    let path = folder.join(FORCED);
+    match fs::read(&path) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io_error(&path)(error)),
+    }
+}
+
+/// It was said: the next start says it no more.
+pub fn forget_forced(folder: &Path) -> Result<(), HomeError> {
+    let path = folder.join(FORCED);
+    fs::remove_file(&path).map_err(io_error(&path))
 }
 
 #[cfg(test)]
@@ -168,6 +191,17 @@ mod tests {
             roster: Roster::default(),
             generations: vec![],
         }
+    }
+
+    #[test]
+    fn word_of_a_forced_history_is_kept_until_it_was_said() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path();
+        assert_eq!(forced(path).expect("read"), None);
+        note_forced(path, "m1 goes on").expect("noted");
+        assert_eq!(forced(path).expect("read").as_deref(), Some("m1 goes on"));
+        forget_forced(path).expect("forgotten");
+        assert_eq!(forced(path).expect("read"), None);
     }
 
     #[test]

@@ -3,12 +3,14 @@
 
 mod check;
 mod engine;
+mod force;
 pub mod home;
 mod init;
 mod join;
 
 pub use check::{Findings, check};
 pub use engine::{Engine, Fault};
+pub use force::{Survey, Survivor};
 pub use home::{HomeError, Identity};
 pub use init::{InitGroup, InitReport, init};
 pub use join::{JoinReport, join, recover};
@@ -113,6 +115,33 @@ pub enum StartError {
     /// A value cannot be sealed.
     #[error("sealing: {0}")]
     Envelope(#[from] crate::envelope::EnvelopeError),
+    /// The data folder's two halves are of different histories.
+    #[error(
+        "this data folder says to be of the history {identity}, and its store is of {store}: a 'keyraft force-quorum' \
+         was cut off, or a part of the folder is an old copy. Run 'keyraft force-quorum' again to finish it, or put \
+         the other part back"
+    )]
+    Lineage {
+        /// What the identity says.
+        identity: crate::domain::Lineage,
+        /// What the store says.
+        store: crate::domain::Lineage,
+    },
+    /// There is nothing to begin a history with.
+    #[error(
+        "this member's store knows no group with it as a member: it cannot go on alone. Run 'keyraft force-quorum' on \
+         a member that was in sync"
+    )]
+    NothingLeft,
+    /// There is no majority to lose.
+    #[error("{0} is the group's only member: it needs nobody else. Start it with 'keyraft serve'")]
+    AloneAlready(MemberId),
+    /// The majority is there.
+    #[error(
+        "with {} a quorum answers: nothing is lost. Start this member with 'keyraft serve', and remove a member that \
+         is gone for good with 'keyraft member remove'", .0.iter().map(MemberId::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    QuorumLives(Vec<MemberId>),
 }
 
 fn random<const N: usize>() -> Result<[u8; N], StartError> {

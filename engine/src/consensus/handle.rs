@@ -16,6 +16,7 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{
     ClientWriteError, Fatal, ForwardReason, ForwardToLeader, LinearizableReadError, RaftError,
 };
+use openraft::impls::ProgressResponder;
 use openraft::storage::RaftLogStorage;
 use openraft::type_config::alias::WatchReceiverOf;
 use openraft::{EmptyNode, Instant, Raft, RaftMetrics, ReadPolicy};
@@ -134,6 +135,39 @@ impl Consensus {
         Ok((LogIndex(written.log_id.index), written.data))
     }
 
+    /// As [`Consensus::propose`], if this member leads in this very term: what it knew of others in another one may
+    /// not hold any more.
+    pub async fn propose_in(
+        &self,
+        term: u64,
+        command: Command,
+    ) -> Result<(LogIndex, Outcome), ConsensusError> {
+        let leader = super::types::leader_id(term, self.inner.me);
+        let (responder, written) = ProgressResponder::complete_only();
+        let proposed = self.inner.raft.write(command).with_leader(leader).responder(responder).await;
+        proposed.map_err(stopped)?;
+        let written = written.await.map_err(|_| ConsensusError::Unknown)?;
+        let written = written.map_err(|error| write_error(RaftError::APIError(error)))?;
+        Ok((LogIndex(written.log_id.index), written.data))
+    }
+
+    /// At the leader: a quorum confirms, after this call, that it leads. Rests on no clock.
+    pub async fn confirm(&self) -> Result<(), ConsensusError> {
+        let read = self.inner.raft.get_read_log_id(ReadPolicy::ReadIndex).await;
+        read.map(|_| ()).map_err(read_error)
+    }
+
+    /// Returns once this member's disk holds the state up to an applied entry: a restart begins no earlier.
+    pub async fn keep(&self, index: LogIndex) -> Result<(), ConsensusError> {
+        let kept =
+            |metrics: &RaftMetrics<TypeConfig>| metrics.snapshot.is_some_and(|last| last.index >= index.0);
+        if !kept(&self.metrics()) {
+            self.inner.raft.trigger().snapshot().await.map_err(stopped)?;
+        }
+        let waited = self.inner.raft.wait(Some(OVERALL)).metrics(kept, "the checkpoint is written").await;
+        waited.map(|_| ()).map_err(|_| ConsensusError::Deadline("writing a checkpoint"))
+    }
+
     /// At the leader: an index that holds everything answered before this call. Whoever reads a state that has
     /// applied it, on any member, reads nothing stale. Rests on the lease, else asks a quorum.
     pub async fn barrier(&self) -> Result<LogIndex, ConsensusError> {
@@ -141,16 +175,7 @@ impl Consensus {
         if let Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) = read {
             read = self.inner.raft.get_read_log_id(ReadPolicy::ReadIndex).await;
         }
-        match read {
-            Ok((read, _)) => Ok(LogIndex(read.index())),
-            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
-                Err(forwarded(&forward))
-            }
-            Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) => {
-                Err(ConsensusError::NoQuorum)
-            }
-            Err(RaftError::Fatal(fatal)) => Err(stopped(fatal)),
-        }
+        read.map(|(read, _)| LogIndex(read.index())).map_err(read_error)
     }
 
     /// Waits until this member has applied an index.
@@ -209,6 +234,14 @@ impl Consensus {
 
     pub(super) fn metrics(&self) -> RaftMetrics<TypeConfig> {
         self.inner.raft.metrics().borrow_watched().clone()
+    }
+}
+
+fn read_error(error: RaftError<TypeConfig, LinearizableReadError<TypeConfig>>) -> ConsensusError {
+    match error {
+        RaftError::APIError(LinearizableReadError::ForwardToLeader(forward)) => forwarded(&forward),
+        RaftError::APIError(LinearizableReadError::QuorumNotEnough(_)) => ConsensusError::NoQuorum,
+        RaftError::Fatal(fatal) => stopped(fatal),
     }
 }
 

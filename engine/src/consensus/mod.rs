@@ -6,6 +6,7 @@
 //! of both is certain, or that neither is.
 
 mod agreed; // what everyone reads
+mod anew; // a history that one survivor begins
 mod error; // what can go wrong, and what to do
 mod handle; // one member's part
 mod incoming; // what other members ask of us
@@ -23,6 +24,7 @@ mod tests;
 pub mod types;
 
 pub use agreed::{Agreed, Dirty};
+pub use anew::{Remains, remains};
 pub use error::ConsensusError;
 pub use handle::{Consensus, Leadership};
 #[cfg(feature = "test-hooks")]

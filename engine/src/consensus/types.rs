@@ -1,5 +1,6 @@
 //! openraft's types for this project.
 
+use crate::domain::MemberId;
 use crate::state::{Command, Outcome};
 
 openraft::declare_raft_types!(
@@ -25,3 +26,11 @@ pub type Entry = openraft::type_config::alias::EntryOf<TypeConfig>;
 pub type Vote = openraft::type_config::alias::VoteOf<TypeConfig>;
 /// Raft's membership as it is stored.
 pub type Membership = openraft::type_config::alias::StoredMembershipOf<TypeConfig>;
+
+/// A leader, as log ids name it.
+pub type LeaderId = openraft::type_config::alias::CommittedLeaderIdOf<TypeConfig>;
+
+/// The leader of a term.
+pub(super) fn leader_id(term: u64, leader: MemberId) -> LeaderId {
+    LeaderId { term, node_id: leader.0 }
+}

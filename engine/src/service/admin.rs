@@ -4,7 +4,7 @@ use super::Core;
 use crate::cloning::Invitation;
 use crate::domain::{KeyAlgorithm, MemberId, ObjectId, Role};
 use crate::limits;
-use crate::state::{Command, Duty, GroupOption, InviteId, IsolatedService, Phase, Standing};
+use crate::state::{Command, Duty, GroupOption, InviteId, Phase, Standing};
 use crate::transport::{pki, random_bytes};
 use crate::wire::{
     Answer, CoverageCell, CoverageRow, CoverageState, Failure, FailureKind, GroupStatus, MemberAnswer,
@@ -168,20 +168,17 @@ impl Core {
         self.settle_simple(Command::RemoveMember { member }).await
     }
 
-    /// Sets an option. What this version does not keep its word on is refused rather than accepted and ignored.
+    /// Sets an option.
     pub(super) async fn set_option(&self, option: GroupOption) -> Result<Answer, Failure> {
-        let missing = match option {
-            GroupOption::IsolatedService(IsolatedService::Fence) => "isolated_service = fence",
-            GroupOption::IsolatedService(IsolatedService::Serve)
-            | GroupOption::AllowInmemoryImport(_)
+        match option {
+            GroupOption::IsolatedService(value) => self.set_isolated_service(value).await,
+            GroupOption::AllowInmemoryImport(_)
             | GroupOption::AllowInitToken(_)
             | GroupOption::AutoRecovery(_)
             | GroupOption::PrimaryOverride(_)
             | GroupOption::UptimeMargin(_)
-            | GroupOption::PartialKeys(_) => return self.settle_simple(Command::SetOption(option)).await,
-        };
-        let text = format!("{missing} is not available in this version; nothing was changed");
-        Err(Failure::new(FailureKind::Refused, text))
+            | GroupOption::PartialKeys(_) => self.settle_simple(Command::SetOption(option)).await,
+        }
     }
 
     pub(super) async fn step_down(&self, to: Option<MemberId>) -> Result<Answer, Failure> {
@@ -242,6 +239,10 @@ impl Core {
         }
         if let Err(failure) = self.may_answer() {
             findings.push(failure.message);
+        }
+        let unconfirmed = self.agreed.read(|s| s.fence().map(|f| f.unconfirmed.clone()).unwrap_or_default());
+        if !unconfirmed.is_empty() {
+            findings.push(self.unconfirmed_text(&unconfirmed));
         }
         let returned = self.consensus.returned().borrow().clone();
         for member in returned.iter().filter(|m| self.agreed.read(|state| state.member(**m).is_some())) {

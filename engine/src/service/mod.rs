@@ -10,7 +10,9 @@ mod change;
 mod compare;
 mod create;
 mod expel;
+mod fence;
 mod forward;
+pub mod lease;
 mod pause;
 mod primary;
 mod read;
@@ -25,6 +27,7 @@ mod vitals;
 
 pub use admission::{Joins, authority_context};
 pub use expel::expel_returned;
+pub use fence::Fencing;
 pub use primary::run_primary;
 pub use slot::Logins;
 pub use standby::stand_by;
@@ -109,6 +112,8 @@ pub struct Core {
     pub stands_in: AtomicBool,
     /// When this member started: the isolation grace runs from here.
     pub started: std::time::Instant,
+    /// Its lease, in a group that fences.
+    pub fencing: Fencing,
 }
 
 /// A member's service: answers members, clients and joiners.
@@ -283,6 +288,10 @@ impl Core {
                 let answer = self.readmit(connection, from, *request).await?;
                 Ok(MemberAnswer::Readmit(Box::new(answer)))
             }
+            MemberRequest::Lease { applied, kept } => {
+                self.grant(from, applied, kept).await?;
+                Ok(MemberAnswer::Noted)
+            }
             MemberRequest::Failures => {
                 let troubles = self.progress.troubles().into_iter();
                 Ok(MemberAnswer::Failures(troubles.map(|(id, t)| (id, t.reason, t.tries)).collect()))
@@ -328,6 +337,7 @@ impl Core {
                 format!("the token of {} failed", self.named(self.me)),
             ));
         }
+        self.fenced()?;
         if self.awaits_word() {
             let grace = limits::ISOLATION_GRACE.as_secs();
             let me = self.named(self.me);

@@ -2,6 +2,7 @@
 //! the roster. It runs on every member and acts only while this one leads.
 
 use super::Core;
+use super::fence::{keep_loop, lease_loop};
 use super::pause;
 use super::settler::{self, Watch};
 use super::steer::{steer_loop, succession_loop};
@@ -31,6 +32,8 @@ pub async fn run_primary(core: Arc<Core>, stop: watch::Receiver<bool>) {
     loops.spawn(succession_loop(core.clone(), stop.clone()));
     loops.spawn(confirm_loop(core.clone(), stop.clone()));
     loops.spawn(super::sick::step_down_loop(core.clone(), stop.clone()));
+    loops.spawn(lease_loop(core.clone(), stop.clone()));
+    loops.spawn(keep_loop(core.clone(), stop.clone()));
     loops.spawn(report_loop(core, stop));
     while let Some(ended) = loops.join_next().await {
         if let Err(error) = ended {
@@ -52,10 +55,12 @@ async fn settle_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
             Ok(()) = leadership.changed() => {}
             _ = stop.changed() => return,
         }
-        let leads = {
-            let now = leadership.borrow();
-            now.leader == Some(core.me) && now.ready
-        };
+        let now = *leadership.borrow();
+        let leads = now.leader == Some(core.me) && now.ready;
+        // What was known in an earlier term says nothing of what others led meanwhile.
+        if leads && core.watch.lock().term != now.term {
+            *core.watch.lock() = Watch { term: now.term, ..Watch::default() };
+        }
         if !leads {
             *core.watch.lock() = Watch::default();
             *core.ids.lock().await = 0..0;
@@ -67,6 +72,7 @@ async fn settle_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
 
 async fn settle_round(core: &Core) {
     core.hear_myself();
+    let term = core.watch.lock().term;
     loop {
         let now = core.clock.now();
         let voters = (!core.consensus.is_change_unfinished()).then(|| core.consensus.voters());
@@ -93,13 +99,13 @@ async fn settle_round(core: &Core) {
             if settles {
                 pause::point("settle.before").await;
             }
-            let proposed = core.consensus.propose(command).await;
+            let proposed = core.consensus.propose_in(term, command).await;
             if settles {
                 pause::point("settle.after").await;
             }
             match proposed {
                 Ok((_, Outcome::Applied)) => {
-                    info!(command = text, "the in-sync set changed");
+                    info!(command = text, "agreed");
                     progressed = true;
                 }
                 Ok((_, Outcome::Settled(honoured))) => progressed |= honoured.contains(&true),

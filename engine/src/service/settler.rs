@@ -1,6 +1,7 @@
 //! What the primary proposes so that every pending object and unfinished removal comes to its end, and so that the
 //! in-sync set tells the truth. Pure: state, reports and the time in, commands out.
 
+use super::{fence, lease::Grants};
 use crate::domain::{LogIndex, MemberId, ObjectId, RequestId};
 use crate::limits;
 use crate::state::{
@@ -46,6 +47,10 @@ pub struct Watch {
     pub absent: BTreeSet<MemberId>,
     /// The members that left the in-sync set.
     pub left: BTreeMap<MemberId, Left>,
+    /// The term that this member leads in: whatever it knows belongs to it.
+    pub term: u64,
+    /// The leases that it gave.
+    pub grants: Grants,
 }
 
 /// The pause between two tries to take a member back.
@@ -73,6 +78,7 @@ impl Watch {
         }
         self.heard.retain(|member, _| state.member(*member).is_some());
         self.note_left(state, now);
+        self.grants.forget_old(now);
     }
 
     /// Notes who has left the in-sync set, and when its last try was. A new primary counts the pause from its own begin.
@@ -94,9 +100,10 @@ impl Watch {
 pub fn decide(state: &State, watch: &Watch, now: Instant) -> Vec<Command> {
     let mut commands: Vec<Command> =
         state.members().filter_map(|(id, member)| standing(state, watch, now, id, member)).collect();
+    commands.extend(fence::confirmations(state, &watch.grants));
     let settlements: Vec<Settlement> = state
         .unsettled()
-        .filter_map(|request| settle(state, watch, request))
+        .filter_map(|request| settle(state, watch, now, request))
         .take(limits::SETTLEMENTS_PER_ENTRY_MAX)
         .collect();
     if !settlements.is_empty() {
@@ -187,12 +194,17 @@ fn owes(row: &Object, member: MemberId) -> bool {
 }
 
 /// How a request ends now, if it does.
-fn settle(state: &State, watch: &Watch, request: RequestId) -> Option<Settlement> {
+fn settle(state: &State, watch: &Watch, now: Instant, request: RequestId) -> Option<Settlement> {
     let rows: Vec<(ObjectId, &Object)> = state.objects_of(request).collect();
     let allow = state.options().partial_keys == PartialKeys::Allow;
     let mut holders = BTreeSet::new();
     let mut excluded = BTreeMap::new();
-    for member in state.required() {
+    let required = state.required();
+    let removes = rows.iter().any(|(_, row)| matches!(row.phase, Phase::Removing(_)));
+    if removes && !fence::may_answer(state, &watch.grants, watch.since, &required, now) {
+        return None;
+    }
+    for member in required {
         match member_verdict(watch, member, &rows) {
             MemberVerdict::Done => {
                 holders.insert(member);
@@ -247,7 +259,7 @@ pub fn short(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::clock::UnixMillis;
     use crate::domain::{
@@ -268,7 +280,7 @@ mod tests {
         now: Instant,
     }
 
-    fn card(name: &str) -> MemberCard {
+    pub(in crate::service) fn card(name: &str) -> MemberCard {
         MemberCard {
             name: name.into(),
             address: format!("{name}:1"),
@@ -581,6 +593,72 @@ mod tests {
         story.pass(limits::MEMBER_DEAD * 10);
         story.watch.since = Some(story.now);
         assert_eq!(story.decide(), []);
+    }
+
+    /// A group that fences, with a key that members 1 and 2 were told to drop.
+    fn deleting_behind_a_fence() -> Story {
+        let mut story = Story::begin();
+        let fence = GroupOption::IsolatedService(crate::state::IsolatedService::Fence);
+        story.apply(Command::SetOption(fence));
+        story.put(1, 1);
+        story.held(1, 1);
+        story.held(2, 1);
+        for command in story.decide() {
+            story.apply(command);
+        }
+        let request = RequestContext { id: request(2), watermark: 0, parameters: [1; 16] };
+        story.apply(Command::Remove { request, objects: vec![ObjectId(1)] });
+        story
+    }
+
+    fn confirm(story: &mut Story, member: u64) {
+        let since = story.state.fence().expect("fences").since;
+        story.watch.grants.kept.insert(MemberId(member), since);
+        let confirm = Command::ConfirmFence { member: MemberId(member), since };
+        assert!(story.decide().contains(&confirm));
+        story.apply(confirm);
+    }
+
+    fn drop_at(story: &mut Story, members: &[u64]) {
+        for member in members {
+            story.hear(*member, &[(1, ObjectStatus::Dropped)], TokenHealth::Healthy);
+        }
+    }
+
+    #[test]
+    fn a_deletion_waits_for_whoever_may_hold_a_lease() {
+        let mut story = deleting_behind_a_fence();
+        (1..=3).for_each(|member| confirm(&mut story, member));
+        drop_at(&mut story, &[1, 2]);
+        assert_eq!(story.verdicts(), [], "an earlier primary may have given leases");
+        story.pass(limits::LEASE_WAIT);
+        drop_at(&mut story, &[1, 2]);
+        assert_eq!(story.verdicts().len(), 1);
+        // Member 3 is out of sync, and had a lease a moment ago.
+        story.watch.grants.note(MemberId(3), story.now);
+        story.watch.grants.note(MemberId(2), story.now);
+        story.pass(limits::LEASE_WAIT - Duration::from_millis(1));
+        drop_at(&mut story, &[1, 2]);
+        assert_eq!(story.verdicts(), []);
+        story.pass(Duration::from_millis(1));
+        drop_at(&mut story, &[1, 2]);
+        assert_eq!(story.verdicts().len(), 1, "who dropped it is not waited for");
+    }
+
+    #[test]
+    fn a_deletion_waits_for_whoever_has_not_confirmed_the_fence() {
+        let mut story = deleting_behind_a_fence();
+        story.pass(limits::LEASE_WAIT);
+        drop_at(&mut story, &[1, 2]);
+        assert_eq!(story.verdicts(), [], "member 3 may serve without a lease");
+        story.apply(Command::RemoveMember { member: MemberId(3) });
+        assert_eq!(story.verdicts().len(), 1);
+        // Back to serving, nobody is waited for.
+        let mut story = deleting_behind_a_fence();
+        let serve = GroupOption::IsolatedService(crate::state::IsolatedService::Serve);
+        story.apply(Command::SetOption(serve));
+        drop_at(&mut story, &[1, 2]);
+        assert_eq!(story.verdicts().len(), 1);
     }
 
     #[test]

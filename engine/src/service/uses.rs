@@ -122,6 +122,7 @@ impl Core {
                     format!("the token of {} did not answer in time", self.named(self.me)),
                 )
             })??;
+        self.fenced()?;
         // Removed while the token worked: the answer would come after the deletion's.
         let still = self.agreed.read(|s| s.object(usage.object).is_some_and(|o| o.phase == Phase::Settled));
         if !still {

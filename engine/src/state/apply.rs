@@ -39,7 +39,7 @@ fn dispatch(state: &mut State, index: LogIndex, command: Command) -> Applied {
         Command::Put { request, objects } => state.put(index, &request, objects),
         Command::Settle { settlements } => state.settle(index, settlements),
         Command::Remove { request, objects } => state.remove(index, &request, objects),
-        Command::SetOption(option) => state.set_option(option),
+        Command::SetOption(option) => state.set_option(index, option),
         Command::SetPin { role, hash, follows, by } => state.pins.set(role, hash, follows, by),
         Command::ChargePin { who, role, attempt, tag } => state.pins.charge(index, who, role, attempt, tag),
         Command::ClearPin { who, role } => Ok(state.pins.clear(who, role)),
@@ -50,15 +50,16 @@ fn dispatch(state: &mut State, index: LogIndex, command: Command) -> Applied {
         Command::CountRetry { member } => state.count_retry(index, member),
         Command::Recover { member } => state.recover(index, member),
         Command::SetPriority { member, priority } => state.set_priority(index, member, priority),
+        Command::ConfirmFence { member, since } => state.confirm_fence(member, since),
     }
 }
 
 impl State {
-    fn set_option(&mut self, option: GroupOption) -> Applied {
+    fn set_option(&mut self, index: LogIndex, option: GroupOption) -> Applied {
         match option {
             GroupOption::PartialKeys(value) => self.options.partial_keys = value,
             GroupOption::AllowInmemoryImport(value) => self.options.allow_inmemory_import = value,
-            GroupOption::IsolatedService(value) => self.options.isolated_service = value,
+            GroupOption::IsolatedService(value) => self.set_isolated_service(index, value),
             GroupOption::AllowInitToken(value) => self.options.allow_init_token = value,
             GroupOption::AutoRecovery(value) if !value.is_valid() => {
                 return Err(malformed(

@@ -183,6 +183,14 @@ pub enum Command {
         /// The lowest leads.
         priority: u8,
     },
+    /// A member keeps on its disk that the group fences since this entry: whatever becomes of it, it serves no more
+    /// without a lease.
+    ConfirmFence {
+        /// The member.
+        member: MemberId,
+        /// The entry that began it.
+        since: LogIndex,
+    },
 }
 
 /// openraft asks for Display and prints it: kinds and ids, never contents.
@@ -220,6 +228,7 @@ impl fmt::Display for Command {
             Self::CountRetry { member } => write!(f, "CountRetry {member}"),
             Self::Recover { member } => write!(f, "Recover {member}"),
             Self::SetPriority { member, priority } => write!(f, "SetPriority {member} {priority}"),
+            Self::ConfirmFence { member, since } => write!(f, "ConfirmFence {member} since {since}"),
         }
     }
 }

@@ -5,6 +5,7 @@
 mod applications;
 mod apply;
 pub mod command;
+mod isolation;
 mod objects;
 pub mod pins;
 #[cfg(test)]
@@ -21,6 +22,7 @@ pub use command::{
     NewObject, Options, Outcome, PartialKeys, RecoveryCopy, Refusal, Rejection, RequestContext, RequestState,
     Settlement, Smk, Verdict,
 };
+pub use isolation::Fence;
 pub use pins::{AttemptTag, Pin, PinHash, Pins};
 pub use requests::RequestTable;
 
@@ -29,6 +31,7 @@ use crate::domain::{
     ContentKey, Envelope, Generation, GroupId, Lineage, LogIndex, MemberCard, MemberId, ObjectClass,
     ObjectId, RequestId,
 };
+use crate::limits::PRIORITY_DEFAULT;
 use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,6 +65,11 @@ pub struct Member {
 }
 
 impl Member {
+    /// A member as it enters the roster.
+    pub(crate) fn new(card: MemberCard, standing: Standing, duty: Duty, index: LogIndex) -> Self {
+        Self { card, standing, index, duty, way_back: WayBack::default(), priority: PRIORITY_DEFAULT }
+    }
+
     /// True if it left the in-sync set and comes back only once an operator asks for it.
     pub fn awaits_operator(&self, options: &Options) -> bool {
         let left = matches!(self.standing, Standing::OutOfSync(Some(_)));
@@ -163,6 +171,7 @@ pub struct State {
     requests: RequestTable,
     pins: Pins,
     applications: Applications,
+    fence: Option<Fence>,
 }
 
 /// What one applied command did, for those who act on it after the state has moved on.
@@ -203,6 +212,11 @@ impl State {
     /// The options.
     pub fn options(&self) -> Options {
         self.options
+    }
+
+    /// Since when the group fences, and who has yet to confirm it; None in serve mode.
+    pub fn fence(&self) -> Option<&Fence> {
+        self.fence.as_ref()
     }
 
     /// The PINs of the virtual token, and who tried wrong ones.

@@ -8,8 +8,7 @@ use super::{
 use crate::clock::UnixMillis;
 use crate::domain::{LogIndex, MemberCard, MemberId};
 use crate::limits::{
-    CARD_KINDS_MAX, CARD_MECHANISMS_MAX, INVITES_MAX, MEMBERS_MAX, PRIORITY_DEFAULT, PUBLIC_KEY_MAX_BYTES,
-    TEXT_MAX_BYTES,
+    CARD_KINDS_MAX, CARD_MECHANISMS_MAX, INVITES_MAX, MEMBERS_MAX, PUBLIC_KEY_MAX_BYTES, TEXT_MAX_BYTES,
 };
 
 /// The first member of a group.
@@ -17,10 +16,6 @@ const FIRST_MEMBER: MemberId = MemberId(1);
 
 fn changed() -> Effects {
     Effects { roster: true, ..Effects::default() }
-}
-
-fn new_member(card: MemberCard, standing: Standing, duty: Duty, index: LogIndex) -> Member {
-    Member { card, standing, index, duty, way_back: WayBack::default(), priority: PRIORITY_DEFAULT }
 }
 
 impl State {
@@ -38,8 +33,9 @@ impl State {
         }
         self.group = Some(Group { id: group, lineage, label, authority });
         self.options = options;
+        self.set_isolated_service(index, options.isolated_service);
         self.smks.insert(smk.generation, smk);
-        self.members.insert(FIRST_MEMBER, new_member(card, Standing::InSync, Duty::Active, index));
+        self.members.insert(FIRST_MEMBER, Member::new(card, Standing::InSync, Duty::Active, index));
         self.next_member = FIRST_MEMBER.0 + 1;
         self.next_object = 1;
         Ok(changed())
@@ -81,7 +77,7 @@ impl State {
         self.invites.remove(&invite);
         let id = MemberId(self.next_member);
         self.next_member += 1;
-        self.members.insert(id, new_member(card, Standing::OutOfSync(None), duty, index));
+        self.members.insert(id, Member::new(card, Standing::OutOfSync(None), duty, index));
         Ok(Effects { outcome: Outcome::Admitted(id), ..changed() })
     }
 
@@ -115,6 +111,7 @@ impl State {
         self.check_not_last(id)?;
         self.members.remove(&id);
         self.reserved.remove(&id);
+        self.forget_fence_of(id);
         Ok(changed())
     }
 

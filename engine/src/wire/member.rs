@@ -34,6 +34,13 @@ pub enum MemberRequest {
     Compare(LogIndex),
     /// An operator has chosen the receiver as primary, in this term.
     Chosen(u64),
+    /// Asks the primary for a lease on the use of keys; answered by Noted.
+    Lease {
+        /// What the sender has applied.
+        applied: LogIndex,
+        /// The entry since which the group fences, once the sender's disk holds it.
+        kept: Option<LogIndex>,
+    },
 }
 
 /// Raft's calls.

@@ -1,6 +1,7 @@
 //! The commands that ask a running member, one file a noun.
 
 mod client;
+pub(crate) mod force;
 mod group;
 pub(crate) use group::coverage;
 mod key;

@@ -104,13 +104,22 @@ impl Core {
             let text = "the change is agreed, but not every member in sync has reached it: repeat it";
             Failure::new(FailureKind::Deadline, text)
         })?;
+        tokio::time::timeout(limits::OVERALL, self.wait_leases()).await.map_err(|_| {
+            let text =
+                "the change is agreed, but a member that is cut off may not have reached it: repeat it";
+            Failure::new(FailureKind::Deadline, text)
+        })??;
         let record = self.record(self.settled(object).ok_or_else(gone)?)?;
         Ok(SlotAnswer::Record(Box::new(visible(&record))))
     }
 
     /// True if every in-sync member holds what was agreed up to an index.
     fn reached_by_all(&self, index: LogIndex) -> bool {
-        let members = self.agreed.read(|state| state.in_sync());
+        let members = self.agreed.read(|state| match state.fence() {
+            // One that is only entering may hold a lease.
+            Some(_) => state.required(),
+            None => state.in_sync(),
+        });
         let watch = self.watch.lock();
         members.into_iter().all(|member| {
             if member == self.me {

@@ -75,7 +75,9 @@ impl Core {
         if keep == Keep::Session {
             self.may_serve()?;
             let birth = self.birth(by, asker).await?;
-            return Ok(SlotAnswer::Made(self.make_session(&birth).await?));
+            let made = self.make_session(&birth).await?;
+            self.fenced()?;
+            return Ok(SlotAnswer::Made(made));
         }
         let context = self.context(change.request, change.watermark, &unsealed(by))?;
         let ids = match self.repeated(&context)? {

@@ -123,6 +123,7 @@ impl Core {
         may_wrap(&by.content.record, &target.content.record, mechanism.number, asker)?;
         let wrap = self.token.wrap_key(mechanism, by.used(), target.used());
         let wrapped = self.in_time(limits::ATTEMPT, wrap).await?;
+        self.fenced()?;
         self.still_there(wrapping, Need::Wrap)?;
         self.still_there(key, Need::Sign)?;
         Ok(SlotAnswer::Output(SecretBytes(Zeroizing::new(wrapped))))
@@ -168,6 +169,7 @@ impl Core {
         mechanism: &Mechanism,
         asker: Asker,
     ) -> Result<(), Failure> {
+        self.fenced()?;
         self.still_there(key, need)?;
         match (key, self.version_of(key)) {
             (KeyRef::Object(object), Some(now)) if Some(now) != before => {
