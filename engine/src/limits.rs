@@ -270,5 +270,3 @@ pub const SECOND_TRIES_PER_SECOND: f64 = 10.0;
 pub const SECOND_TRIES_PER_CALL: f64 = 0.2;
 /// Second tries that may be saved up.
 pub const SECOND_TRIES_MAX: f64 = 100.0;
-/// The highest weight of a member.
-pub const WEIGHT_MAX: u32 = 1000;

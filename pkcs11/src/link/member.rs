@@ -2,13 +2,16 @@
 
 use keyraft_engine::client::{CallError, Connection, Credentials, Heard, Sent};
 use keyraft_engine::clock::Clock;
+use keyraft_engine::health::dead_after;
 use keyraft_engine::limits;
 use keyraft_engine::wire::{Answer, ClientRequest};
 use parking_lot::Mutex;
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+/// Without a byte for so long a member is dead.
+const QUIET: Duration = dead_after(limits::MEMBER_HEARTBEAT, limits::HEARTBEATS_LOST);
 /// Idle connections kept to one member.
 const IDLE_MAX: usize = 64;
 
@@ -77,7 +80,7 @@ impl Member {
                 done => return done,
             }
         }
-        let greeted = until.min(Clock.now() + limits::MEMBER_DEAD);
+        let greeted = until.min(Clock.now() + QUIET);
         match self.open(greeted) {
             Ok(connection) => self.converse(connection, request, until, goes_on),
             Err(error) => Ended::Done(Err(error)),
@@ -92,13 +95,12 @@ impl Member {
         until: Instant,
         goes_on: &mut dyn FnMut() -> bool,
     ) -> Ended {
-        let quiet = limits::MEMBER_DEAD;
-        let mut sent: Sent = match connection.send(request, until, quiet) {
+        let mut sent: Sent = match connection.send(request, until, QUIET) {
             Ok(sent) => sent,
             Err(error) => return Ended::Done(Err(error)),
         };
         loop {
-            match connection.receive(&mut sent, until, quiet) {
+            match connection.receive(&mut sent, until, QUIET) {
                 Ok(Heard::Working) if goes_on() => {}
                 // The answer may still come, over a connection that nobody reads.
                 Ok(Heard::Working) => return Ended::Left,
