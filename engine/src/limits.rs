@@ -303,8 +303,10 @@ pub const JUDGED_MAX: Duration = Duration::from_secs(5);
 pub const ALONE_PAUSE: Duration = Duration::from_millis(100);
 /// Whoever tries a member that was out, and has not told how it went for so long, has gone.
 pub const TRY_LEASE: Duration = Duration::from_secs(5);
-/// How long the first try of a silent member waits for its greeting; each further one so much longer.
+/// How long the first try of a member waits for its greeting once it must wait; each further one so much longer.
 pub const TRY_STEP: Duration = Duration::from_millis(300);
+/// How often somebody looks whether a member that is tried has answered.
+pub const TRY_LOOK: Duration = Duration::from_millis(10);
 /// How long a member that came back takes to get its whole share.
 pub const SLOW_START: Duration = Duration::from_secs(5);
 /// The share that it begins with, of 1.

@@ -207,11 +207,23 @@ impl Link {
             Some(Try::Call) => return true,
             None => return false,
         };
-        match self.members[member].open(deadline.min(Clock.now() + patience)) {
-            Ok(connection) => {
-                self.members[member].keep(connection);
+        let place = &self.members[member];
+        let left = deadline.saturating_duration_since(Clock.now()).min(patience);
+        // Nobody waits for one that may be gone, unless there is nobody else.
+        let opened =
+            if self.mind.is_alone() { place.open(Clock.now() + left).map(Some) } else { place.knock(left) };
+        match opened {
+            Ok(Some(connection)) => {
+                place.stop_knocking();
+                place.keep(connection);
                 self.mind.came_back(member);
                 true
+            }
+            Ok(None) => {
+                if self.mind.not_yet(member) {
+                    place.stop_knocking();
+                }
+                false
             }
             // It lives; what it says will be the call's answer.
             Err(CallError::Failed(_)) => {
@@ -219,7 +231,7 @@ impl Link {
                 true
             }
             Err(error) => {
-                explain(&format_args!("{}: {error}", self.members[member].place));
+                explain(&format_args!("{}: {error}", place.place));
                 self.mind.stays_out(member, error.is_late());
                 false
             }

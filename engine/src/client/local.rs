@@ -34,8 +34,24 @@ impl Local {
                 Err(error) => return Err(error.into()),
             }
         }
-        let stream = UnixStream::from(socket);
-        Ok(Self { stream, wait, reading: Timeout::default(), writing: Timeout::default() })
+        Ok(Self::new(UnixStream::from(socket), wait))
+    }
+
+    /// Connects without waiting, and never waits until [`Local::wait_again`].
+    pub fn connect_at_once(path: &Path, wait: Wait) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(Self::new(UnixStream::from(socket), wait))
+    }
+
+    /// Waits from now on where it must.
+    pub fn wait_again(&self) -> io::Result<()> {
+        self.stream.set_nonblocking(false)
+    }
+
+    fn new(stream: UnixStream, wait: Wait) -> Self {
+        Self { stream, wait, reading: Timeout::default(), writing: Timeout::default() }
     }
 }
 

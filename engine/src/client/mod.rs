@@ -1,13 +1,15 @@
 //! A blocking connection to one member, for programs that run no threads of ours: the PKCS#11 module. One call at a
 //! time; a connection that failed is dropped and made anew by its owner. It goes over the member's Unix socket (`local`), or
-//! by a certificate over TLS (`remote`); `tls` is what members use too.
+//! by a certificate over TLS (`remote`); `tls` is what members use too. `knock` connects without waiting.
 
+mod knock;
 mod local;
 mod remote;
 pub(crate) mod tcp;
 pub(crate) mod tls;
 mod wait;
 
+pub use knock::Knock;
 pub use remote::Credentials;
 
 use crate::clock::Clock;
@@ -63,6 +65,14 @@ impl Stream {
             Self::Remote(remote) => remote.limit(wait),
         }
     }
+
+    /// Waits from now on where it must, if it did not before.
+    fn wait_again(&self) -> io::Result<()> {
+        match self {
+            Self::Local(local) => local.wait_again(),
+            Self::Remote(_) => Ok(()),
+        }
+    }
 }
 
 impl Pipe for Stream {
@@ -89,37 +99,49 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to the member that serves at this socket, within `limit` and [`limits::CONNECT`].
+    /// Connects to the member that serves at this socket, within `limit` and [`limits::CONNECT`], and with no more than
+    /// [`limits::MEMBER_DEAD`] between two bytes.
     ///
     /// # Errors
     /// Nobody serves there, or the member refuses this process.
     pub fn open(path: &Path, limit: Duration) -> Result<Self, CallError> {
-        let until = Clock.now() + limit.min(limits::CONNECT);
-        let wait = Wait { until, quiet: limits::CONNECT };
+        let wait = greeting(limit);
         let local = Local::connect(path, wait).map_err(CallError::Unreachable)?;
-        Self::greet(Stream::Local(local), until)
+        Self::new(Stream::Local(local)).greet(wait)
     }
 
-    /// Connects to the member at `host:port` as the application that the credentials name, within `limit` and
-    /// [`limits::CONNECT`]; the look-up of the name has its own time.
+    /// Connects to the member at `host:port` as the application that the credentials name, within the same limits; the
+    /// look-up of the name has its own time.
     ///
     /// # Errors
     /// Nobody serves there, it is no member of the group, or it refuses this application.
     pub fn open_remote(address: &str, credentials: &Credentials, limit: Duration) -> Result<Self, CallError> {
-        let until = Clock.now() + limit.min(limits::CONNECT);
-        let remote = Remote::connect(address, credentials, until).map_err(CallError::Unreachable)?;
-        Self::greet(Stream::Remote(Box::new(remote)), until)
+        let wait = greeting(limit);
+        let remote = Remote::connect(address, credentials, wait).map_err(CallError::Unreachable)?;
+        Self::new(Stream::Remote(Box::new(remote))).greet(wait)
     }
 
-    fn greet(stream: Stream, until: Instant) -> Result<Self, CallError> {
-        let mut connection = Self { frames: FrameStream::new(stream), next: NO_REQUEST + 1 };
-        connection.frames.stream().limit(Wait { until, quiet: limits::CONNECT });
+    fn new(stream: Stream) -> Self {
+        Self { frames: FrameStream::new(stream), next: NO_REQUEST + 1 }
+    }
+
+    fn greet(mut self, wait: Wait) -> Result<Self, CallError> {
+        self.say_hello(wait)?;
+        self.hear_welcome()?;
+        Ok(self)
+    }
+
+    fn say_hello(&mut self, wait: Wait) -> Result<(), CallError> {
+        self.frames.stream().limit(wait);
         let hello = Ask::<&Request>::Hello(Hello::application());
         let hello = frame::encode(NO_REQUEST, &hello, limits::FRAME_UNPROVEN_MAX_BYTES)
             .map_err(|e| CallError::Unreachable(io::Error::other(e.to_string())))?;
-        connection.frames.write(&hello).map_err(CallError::Unreachable)?;
-        match connection.read().map_err(CallError::Unreachable)? {
-            (_, Reply::Welcome(theirs)) if theirs.protocol == PROTOCOL => Ok(connection),
+        self.frames.write(&hello).map_err(CallError::Unreachable)
+    }
+
+    fn hear_welcome(&mut self) -> Result<(), CallError> {
+        match self.read().map_err(CallError::Unreachable)? {
+            (_, Reply::Welcome(theirs)) if theirs.protocol == PROTOCOL => Ok(()),
             (_, Reply::Welcome(theirs)) => {
                 let text =
                     format!("the member speaks protocol {} and this module {PROTOCOL}", theirs.protocol);
@@ -197,6 +219,11 @@ impl Connection {
             Err(error) => Err(io::Error::other(error)),
         }
     }
+}
+
+/// How long a greeting may take.
+fn greeting(limit: Duration) -> Wait {
+    Wait { until: Clock.now() + limit.min(limits::CONNECT), quiet: limits::MEMBER_DEAD }
 }
 
 /// What is left until then; an error once it has passed.

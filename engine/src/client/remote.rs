@@ -4,7 +4,6 @@
 use super::wait::{Timeout, Wait};
 use super::{left, tcp, tls};
 use crate::frames::blocking::Pipe;
-use crate::limits;
 use rustix::net::{SendFlags, send};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
@@ -13,7 +12,6 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// What an application proves itself with. Clones share it. Never printed.
 #[derive(Clone)]
@@ -53,15 +51,16 @@ impl fmt::Debug for Remote {
 }
 
 impl Remote {
-    /// Connects to `host:port` and proves both sides to each other, by `until`.
-    pub fn connect(address: &str, credentials: &Credentials, until: Instant) -> io::Result<Self> {
+    /// Connects to `host:port` and proves both sides to each other.
+    pub fn connect(address: &str, credentials: &Credentials, wait: Wait) -> io::Result<Self> {
         let places: Vec<_> = address.to_socket_addrs()?.collect();
         let mut failed = io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"));
         for (tried, place) in places.iter().enumerate() {
             // One address that leads nowhere must leave time for the others.
             let shares = u32::try_from(places.len() - tried).unwrap_or(u32::MAX);
-            let opened = left(until).and_then(|left| TcpStream::connect_timeout(place, left / shares));
-            match opened.and_then(|stream| Self::prove(stream, until, credentials)) {
+            let opened = left(wait.until)
+                .and_then(|left| TcpStream::connect_timeout(place, (left / shares).min(wait.quiet)));
+            match opened.and_then(|stream| Self::prove(stream, credentials, wait)) {
                 Ok(remote) => return Ok(remote),
                 Err(error) => failed = error,
             }
@@ -69,9 +68,9 @@ impl Remote {
         Err(failed)
     }
 
-    fn prove(stream: TcpStream, until: Instant, credentials: &Credentials) -> io::Result<Self> {
+    /// Proves both sides to each other over a connected stream.
+    pub fn prove(stream: TcpStream, credentials: &Credentials, wait: Wait) -> io::Result<Self> {
         tcp::prepare(&stream)?;
-        let wait = Wait { until, quiet: limits::CONNECT };
         let (reading, writing) = (Timeout::default(), Timeout::default());
         let mut stream = Bounded { stream, wait, reading, writing };
         let mut session =

@@ -37,9 +37,10 @@ enum State {
         until: Instant,
         cause: Cause,
     },
-    /// One caller finds out.
+    /// One caller finds out, or one after another, the next from `next` on.
     Tried {
         since: Instant,
+        next: Instant,
         cause: Cause,
     },
 }
@@ -88,8 +89,7 @@ impl Health {
                     Cause::Gone | Cause::Silent => Standing::Out,
                 }
             }
-            // Whoever tried it may have been ended in the middle.
-            State::Tried { since, .. } if now >= since + limits::TRY_LEASE => Standing::Due,
+            State::Tried { next, .. } if now >= next => Standing::Due,
             State::Tried { cause: Cause::Judged, .. } => Standing::Judged,
             State::Tried { .. } => Standing::Out,
             State::Fit { .. } if self.rests.is_some_and(|(until, _)| now < until) => Standing::Resting,
@@ -121,15 +121,33 @@ impl Health {
         if self.standing(now, alone) != Standing::Due {
             return None;
         }
-        let (State::Out { cause, .. } | State::Tried { cause, .. }) = self.state else { return None };
-        self.state = State::Tried { since: now, cause };
+        let (since, cause) = match self.state {
+            State::Out { cause, .. } => (now, cause),
+            State::Tried { since, cause, .. } => (since, cause),
+            State::Fit { .. } => return None,
+        };
+        // Whoever tries it may be ended in the middle.
+        self.state = State::Tried { since, next: now + limits::TRY_LEASE, cause };
         Some(match cause {
             Cause::Judged => Try::Call,
             // Longer each time, so that a stopped member costs little and a far one comes back.
             Cause::Gone | Cause::Silent => {
-                Try::Greet((limits::TRY_STEP * self.outs.max(1)).min(limits::MEMBER_DEAD))
+                Try::Greet((limits::TRY_STEP * self.outs.max(1)).min(limits::CONNECT))
             }
         })
+    }
+
+    /// A try has brought nothing yet: the next caller looks again. True if it has taken too long, and is over.
+    pub fn not_yet(&mut self, now: Instant) -> bool {
+        match &mut self.state {
+            State::Tried { since, next, .. } if now < *since + limits::CONNECT => {
+                *next = now + limits::TRY_LOOK;
+                return false;
+            }
+            State::Tried { .. } => self.put_out(Cause::Silent, now),
+            State::Fit { .. } | State::Out { .. } => {}
+        }
+        true
     }
 
     /// A call goes out; so many are under way then.

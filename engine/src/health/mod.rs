@@ -103,8 +103,8 @@ pub enum Try {
 }
 
 /// Silence after which a member is dead.
-pub fn dead_after(heartbeat: Duration, lost_threshold: u32) -> Duration {
-    heartbeat * lost_threshold
+pub const fn dead_after(heartbeat: Duration, lost_threshold: u32) -> Duration {
+    heartbeat.saturating_mul(lost_threshold)
 }
 
 #[cfg(test)]

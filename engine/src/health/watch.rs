@@ -21,8 +21,8 @@ impl Watch {
         self.0.iter().map(move |health| health.standing(now, alone))
     }
 
-    /// True if no member is fit.
-    fn is_alone(&self) -> bool {
+    /// True if no member is fit: nothing is better than to wait for one.
+    pub fn is_alone(&self) -> bool {
         !self.0.iter().any(Health::is_fit)
     }
 
@@ -33,7 +33,7 @@ impl Watch {
     }
 
     /// Takes on to find out whether a member that is [`Standing::Due`] is back. One caller at a time may; it must end
-    /// by [`Watch::came_back`], [`Watch::stays_out`] or the end of a call. None if another one tries.
+    /// by [`Watch::came_back`], [`Watch::not_yet`], [`Watch::stays_out`] or the end of a call. None if another one tries.
     pub fn try_again(&mut self, member: usize, now: Instant) -> Option<Try> {
         let alone = self.is_alone();
         self.0.get_mut(member)?.try_again(now, alone)
@@ -44,6 +44,11 @@ impl Watch {
         if let Some(health) = self.0.get_mut(member) {
             health.come_back(now);
         }
+    }
+
+    /// A try has brought nothing yet: another caller may look again soon. True if it is over by that.
+    pub fn not_yet(&mut self, member: usize, now: Instant) -> bool {
+        self.0.get_mut(member).is_none_or(|health| health.not_yet(now))
     }
 
     /// A try found nobody; `silent` if it had to wait for that.
@@ -144,6 +149,20 @@ mod tests {
         assert_eq!(watch.try_again(0, due), Some(Try::Greet(limits::TRY_STEP)));
         assert_eq!(watch.try_again(0, due), None);
         assert!(watch.try_again(0, due + limits::TRY_LEASE).is_some());
+    }
+
+    #[test]
+    fn a_try_goes_from_caller_to_caller_and_ends() {
+        let (mut watch, now) = (Watch::new(2), Clock.now());
+        call(&mut watch, 0, Outcome::Silent, QUICK, now);
+        let due = now + QUICK + limits::SILENT_MIN;
+        assert!(watch.try_again(0, due).is_some());
+        assert!(!watch.not_yet(0, due));
+        assert_eq!(watch.try_again(0, due), None, "it has just been looked at");
+        let next = due + limits::TRY_LOOK;
+        assert!(watch.try_again(0, next).is_some());
+        assert!(watch.not_yet(0, due + limits::CONNECT), "it took too long");
+        assert_eq!(standing(&watch, 0, due + limits::CONNECT), Standing::Out);
     }
 
     #[test]

@@ -1,14 +1,17 @@
 //! One member's connections. Each carries one call at a time; a quiet one is kept for the next call.
 
-use keyraft_engine::client::{CallError, Connection, Credentials, Heard, Sent};
+use keyraft_engine::client::{CallError, Connection, Credentials, Heard, Knock, Sent};
 use keyraft_engine::clock::Clock;
+use keyraft_engine::health::dead_after;
 use keyraft_engine::limits;
 use keyraft_engine::wire::{Answer, ClientRequest};
 use parking_lot::Mutex;
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+/// Without a byte for so long a member is dead.
+const QUIET: Duration = dead_after(limits::MEMBER_HEARTBEAT, limits::HEARTBEATS_LOST);
 /// Idle connections kept to one member.
 const IDLE_MAX: usize = 64;
 
@@ -34,6 +37,8 @@ pub(super) struct Member {
     /// Where.
     pub place: Place,
     idle: Mutex<Vec<Connection>>,
+    /// A connection that was begun while the member was out.
+    knock: Mutex<Option<Knock>>,
 }
 
 /// How one call at a member ended.
@@ -46,7 +51,7 @@ pub(super) enum Ended {
 
 impl Member {
     pub fn new(place: Place) -> Self {
-        Self { place, idle: Mutex::default() }
+        Self { place, idle: Mutex::default(), knock: Mutex::default() }
     }
 
     /// Connects anew, by `until`.
@@ -56,6 +61,28 @@ impl Member {
             Place::Socket(path) => Connection::open(path, left),
             Place::Address(address, credentials) => Connection::open_remote(address, credentials, left),
         }
+    }
+
+    /// Goes on with the connection that was begun, or begins one, without waiting: None if it is not there yet. Waits
+    /// for at most `limit` for a machine that has answered already.
+    pub fn knock(&self, limit: Duration) -> Result<Option<Connection>, CallError> {
+        let begun = self.knock.lock().take();
+        let begin = || match &self.place {
+            Place::Socket(path) => Knock::at_socket(path),
+            Place::Address(address, credentials) => Knock::at_address(address, credentials),
+        };
+        let mut knock = begun.map_or_else(begin, Ok)?;
+        let opened = knock.go_on(limit)?;
+        if opened.is_none() {
+            *self.knock.lock() = Some(knock);
+        }
+        Ok(opened)
+    }
+
+    /// Gives up the connection that was begun.
+    pub fn stop_knocking(&self) {
+        let knock = self.knock.lock().take();
+        drop(knock);
     }
 
     /// Calls by `until`. `goes_on` is asked each time when the member says that it works: false gives up. Without
@@ -77,8 +104,7 @@ impl Member {
                 done => return done,
             }
         }
-        let greeted = until.min(Clock.now() + limits::MEMBER_DEAD);
-        match self.open(greeted) {
+        match self.open(until) {
             Ok(connection) => self.converse(connection, request, until, goes_on),
             Err(error) => Ended::Done(Err(error)),
         }
@@ -92,13 +118,12 @@ impl Member {
         until: Instant,
         goes_on: &mut dyn FnMut() -> bool,
     ) -> Ended {
-        let quiet = limits::MEMBER_DEAD;
-        let mut sent: Sent = match connection.send(request, until, quiet) {
+        let mut sent: Sent = match connection.send(request, until, QUIET) {
             Ok(sent) => sent,
             Err(error) => return Ended::Done(Err(error)),
         };
         loop {
-            match connection.receive(&mut sent, until, quiet) {
+            match connection.receive(&mut sent, until, QUIET) {
                 Ok(Heard::Working) if goes_on() => {}
                 // The answer may still come, over a connection that nobody reads.
                 Ok(Heard::Working) => return Ended::Left,

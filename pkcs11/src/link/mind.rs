@@ -91,6 +91,16 @@ impl Mind {
         state.balancer.begin_anew(member);
     }
 
+    /// A member that is tried has not answered yet. True if that is the end of the try.
+    pub fn not_yet(&self, member: usize) -> bool {
+        self.state.lock().watch.not_yet(member, Clock.now())
+    }
+
+    /// True if no member is fit.
+    pub fn is_alone(&self) -> bool {
+        self.state.lock().watch.is_alone()
+    }
+
     /// A member that was out is out still; `silent` if it took waiting to find out.
     pub fn stays_out(&self, member: usize, silent: bool) {
         self.state.lock().watch.stays_out(member, silent, Clock.now());
