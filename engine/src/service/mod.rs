@@ -1,7 +1,8 @@
 //! Creates, uses and deletes keys, and answers for the group. A request may come to any member; what only the
 //! primary or another in-sync member can do is carried there.
 //!
-//! `record` and `settler` think (pure); `primary` is the loop of a primary; every other file is one kind of request.
+//! `record`, `settler` and `way_back` think (pure); `primary` is the loop of a primary, `standby` that of a standby;
+//! every other file is one kind of request.
 
 mod admin;
 mod admission;
@@ -18,6 +19,7 @@ pub mod settler;
 mod slot;
 mod standby;
 mod uses;
+mod way_back;
 
 pub use admission::{Joins, authority_context};
 pub use expel::expel_returned;
