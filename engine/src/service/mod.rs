@@ -1,8 +1,8 @@
 //! Creates, uses and deletes keys, and answers for the group. A request may come to any member; what only the
 //! primary or another in-sync member can do is carried there.
 //!
-//! `record` and `settler` think (pure); `primary` is the loop of a primary, `steer` says who that is, `vitals` how fit
-//! this member is for it; every other file is one kind of request.
+//! `record`, `settler` and `way_back` think (pure); `primary` is the loop of a primary, `standby` that of a standby;
+//! `steer` says who leads, `vitals` how fit this member is for it; every other file is one kind of request.
 
 mod admin;
 mod admission;
@@ -24,6 +24,7 @@ mod standby;
 mod steer;
 mod uses;
 mod vitals;
+mod way_back;
 
 pub use admission::{Joins, authority_context};
 pub use expel::expel_returned;

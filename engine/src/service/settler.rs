@@ -1,6 +1,7 @@
 //! What the primary proposes so that every pending object and unfinished removal comes to its end, and so that the
 //! in-sync set tells the truth. Pure: state, reports and the time in, commands out.
 
+use super::way_back::{Left, take_back};
 use super::{fence, lease::Grants};
 use crate::domain::{LogIndex, MemberId, ObjectId, RequestId};
 use crate::limits;
@@ -9,7 +10,7 @@ use crate::state::{
 };
 use crate::wire::{ObjectStatus, Report, TokenHealth};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What the primary last heard of one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,26 +47,17 @@ pub struct Watch {
     /// Members whose machine says that no process of theirs listens.
     pub absent: BTreeSet<MemberId>,
     /// The members that left the in-sync set.
-    pub left: BTreeMap<MemberId, Left>,
+    pub left: Left,
     /// The term that this member leads in: whatever it knows belongs to it.
     pub term: u64,
     /// The leases that it gave.
     pub grants: Grants,
 }
 
-/// The pause between two tries to take a member back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Left {
-    /// Tries that were counted.
-    pub tries: u32,
-    /// Since when it is so many.
-    pub since: Instant,
-}
-
 impl Watch {
     /// True if the group has to give the member a vote first. Counted on without one, it could be what is left of the
     /// group after a loss, and no quorum with it.
-    fn awaits_vote(&self, member: MemberId) -> bool {
+    pub(super) fn awaits_vote(&self, member: MemberId) -> bool {
         !self.voters.contains(&member) && self.voters.len() < limits::VOTERS_MAX
     }
 
@@ -77,22 +69,8 @@ impl Watch {
             self.waiting.entry(request).or_insert(now);
         }
         self.heard.retain(|member, _| state.member(*member).is_some());
-        self.note_left(state, now);
+        self.left.note(state, now);
         self.grants.forget_old(now);
-    }
-
-    /// Notes who has left the in-sync set, and when its last try was. A new primary counts the pause from its own begin.
-    fn note_left(&mut self, state: &State, now: Instant) {
-        let away = |id: MemberId| {
-            let member = state.member(id)?;
-            matches!(member.standing, Standing::OutOfSync(Some(_))).then_some(member.way_back.tries)
-        };
-        self.left.retain(|id, left| away(*id) == Some(left.tries));
-        for (id, _) in state.members() {
-            if let Some(tries) = away(id) {
-                self.left.entry(id).or_insert(Left { tries, since: now });
-            }
-        }
     }
 }
 
@@ -130,28 +108,7 @@ fn standing(state: &State, watch: &Watch, now: Instant, id: MemberId, member: &M
     }
 }
 
-/// Lets a member enter, or counts that it was not there to do so, as often as the group wants it tried.
-fn take_back(state: &State, watch: &Watch, now: Instant, id: MemberId, member: &Member) -> Option<Command> {
-    let recovery = state.options().auto_recovery;
-    if member.awaits_operator(&state.options()) {
-        return None;
-    }
-    let interval = Duration::from_secs(recovery.interval_seconds.into());
-    let paused = |left: &Left| now.saturating_duration_since(left.since) >= interval;
-    let due = watch.left.get(&id).is_none_or(paused);
-    let there = |h: &&Heard| fresh(h, now) && h.token == TokenHealth::Healthy;
-    let Some(heard) = watch.heard.get(&id).filter(there).filter(|_| !watch.absent.contains(&id)) else {
-        let counts = recovery.retries > 0 && !member.way_back.called && watch.left.contains_key(&id);
-        return (counts && due).then_some(Command::CountRetry { member: id });
-    };
-    // The first try and an operator's wish wait for nothing.
-    let due = due || member.way_back.tries == 0 || member.way_back.called;
-    let lag = state.applied().0.saturating_sub(heard.reached.0);
-    let fit = lag <= limits::ENTER_LAG_ENTRIES && !watch.awaits_vote(id);
-    (due && fit).then_some(Command::EnterInSync { member: id })
-}
-
-fn fresh(heard: &Heard, now: Instant) -> bool {
+pub(super) fn fresh(heard: &Heard, now: Instant) -> bool {
     now.saturating_duration_since(heard.at) < limits::MEMBER_DEAD
 }
 
@@ -272,6 +229,7 @@ pub(super) mod tests {
         Authority, Bootstrap, GroupOption, InviteId, NewObject, Options, Outcome, RequestState, Smk,
     };
     use crate::wire::ObjectReport;
+    use std::time::Duration;
 
     /// A group of three, the first two in sync, as a primary sees it.
     struct Story {

@@ -5,6 +5,7 @@
 mod applications;
 mod apply;
 pub mod command;
+mod duty;
 mod isolation;
 mod objects;
 pub mod pins;
@@ -18,10 +19,11 @@ mod shared;
 
 pub use applications::Applications;
 pub use command::{
-    Authority, AutoRecovery, Bootstrap, Command, Duty, GroupOption, InviteId, IsolatedService, LeaveReason,
-    NewObject, Options, Outcome, PartialKeys, RecoveryCopy, Refusal, Rejection, RequestContext, RequestState,
-    Settlement, Smk, Verdict,
+    Authority, Bootstrap, Command, GroupOption, InviteId, IsolatedService, LeaveReason, NewObject, Options,
+    Outcome, PartialKeys, RecoveryCopy, Refusal, Rejection, RequestContext, RequestState, Settlement, Smk,
+    Verdict,
 };
+pub use duty::{AutoRecovery, Duty, WayBack};
 pub use isolation::Fence;
 pub use pins::{AttemptTag, Pin, PinHash, Pins};
 pub use requests::RequestTable;
@@ -75,15 +77,6 @@ impl Member {
         let left = matches!(self.standing, Standing::OutOfSync(Some(_)));
         left && !self.way_back.called && !options.auto_recovery.leaves(self.way_back.tries)
     }
-}
-
-/// How far the tries are to take a member back; begun anew once it is in sync.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WayBack {
-    /// Tries since it was in sync.
-    pub tries: u32,
-    /// True once an operator has asked for it: then tries are without end.
-    pub called: bool,
 }
 
 /// Where an object stands.
