@@ -3,11 +3,13 @@
 //!
 //! The members are real processes of this very binary, which is `keyraft` if an environment variable says so: so the
 //! members are always of the same build as the bench. From the ground up: `load` (callers and their latencies), `table`,
-//! `members` (a group of processes), `etcd`, `pkcs11` (a token's own limit), `creates`, `bulk` and `slot` (the benches).
+//! `members` (a group of processes), `etcd`, `pkcs11` (a token's own limit), `creates`,
+//! `failover`, `bulk` and `slot` (the benches).
 
 mod bulk;
 mod creates;
 mod etcd;
+mod failover;
 mod load;
 mod members;
 mod pkcs11;
@@ -60,6 +62,8 @@ enum Bench {
     Softhsm,
     /// The PKCS#11 module beside SoftHSM in process and p11-kit's remoting
     Module,
+    /// The time without a primary after its loss and at a hand-over, beside etcd's
+    Failover,
 }
 
 impl Options {
@@ -104,6 +108,9 @@ fn run(options: &Options) -> Result<(), Problem> {
 async fn benches(options: &Options) -> Result<(), Problem> {
     if options.wants(Bench::Creates) {
         creates::run(options).await?;
+    }
+    if options.wants(Bench::Failover) {
+        failover::run(options).await?;
     }
     if options.wants(Bench::Embedded) {
         let count = options.keys.unwrap_or(if options.quick { 500 } else { 10_000 });
