@@ -264,6 +264,7 @@ async fn ten_hand_overs_under_load_lose_no_create() {
     };
     let hand_overs = async {
         for _ in 0..10 {
+            until(&group, 1, "one leads", |s| s.primary.is_some()).await;
             let before = group.primary(1).await;
             group.call(before % 3 + 1, ClientRequest::StepDown { to: None }).await.expect("hands over");
             until(&group, before, "another leads", |s| s.primary.is_some_and(|p| p.0 != before)).await;

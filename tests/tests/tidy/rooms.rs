@@ -211,6 +211,7 @@ const PURE: &[&str] = &[
     "engine/src/state/",
     "engine/src/envelope/",
     "engine/src/cloning/",
+    "engine/src/membership/",
     "engine/src/wire/",
     "engine/src/reconciler/plan.rs",
     "engine/src/service/record.rs",
