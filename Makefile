@@ -52,6 +52,7 @@ soak: deps-test
 	KEYRAFT_FUZZ_SECONDS=600 cargo test --package keyraft-tests --test fuzz -- --nocapture
 	KEYRAFT_CRASH_ROUNDS=500 cargo test --package keyraft-storage --test crash -- --nocapture
 	KEYRAFT_CRASH_RUNS=500 KEYRAFT_FAULT_SECONDS=30 KEYRAFT_FAULT_ROUNDS=2 cargo test --package keyraft-tests --test group -- --nocapture
+	KEYRAFT_MEMBERS=32 cargo test --package keyraft-tests --test engine of_nine_members -- --nocapture
 
 bench: deps-bench
 	cargo build --release --bin keyraft

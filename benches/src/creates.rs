@@ -26,7 +26,7 @@ pub async fn run(options: &Options) -> Result<(), Problem> {
     for (index, socket) in sockets.iter().enumerate() {
         creators.push(Creator::begin(socket, P256, format!("c{index}")).await?);
     }
-    let etcd = Etcd::form(&options.etcd, &options.dir).await?;
+    let etcd = Etcd::form(&options.etcd, &options.dir, "etcd", &[]).await?;
     let mut putters = Vec::new();
     for index in 0..CALLERS {
         putters.push(Putter { client: etcd.client().await?, index, made: 0 });

@@ -3,12 +3,13 @@
 //!
 //! The members are real processes of this very binary, which is `keyraft` if an environment variable says so: so the
 //! members are always of the same build as the bench. From the ground up: `load` (callers and their latencies), `table`,
-//! `members` (a group of processes), `etcd`, `pkcs11` (a token's own limit), `creates`, `bulk`, `slot` and `shares`
-//! (the benches).
+//! `members` (a group of processes), `etcd`, `pkcs11` (a token's own limit), `creates`, `failover`,
+//! `bulk`, `slot` and `shares` (the benches).
 
 mod bulk;
 mod creates;
 mod etcd;
+mod failover;
 mod load;
 mod members;
 mod pkcs11;
@@ -64,6 +65,8 @@ enum Bench {
     Module,
     /// What more members bring, and what a slow one costs
     Shares,
+    /// The time without a primary after its loss and at a hand-over, beside etcd's
+    Failover,
 }
 
 impl Options {
@@ -111,6 +114,9 @@ fn run(options: &Options) -> Result<(), Problem> {
 async fn benches(options: &Options) -> Result<(), Problem> {
     if options.wants(Bench::Creates) {
         creates::run(options).await?;
+    }
+    if options.wants(Bench::Failover) {
+        failover::run(options).await?;
     }
     if options.wants(Bench::Embedded) {
         let count = options.keys.unwrap_or(if options.quick { 500 } else { 10_000 });

@@ -268,10 +268,15 @@ impl Group {
         Ok(Clock.now() - begin)
     }
 
+    /// kill -9.
+    pub fn end(&mut self, index: usize) {
+        self.members[index].process = None;
+    }
+
     /// kill -9, until the group knows.
     pub async fn kill(&mut self, index: usize) -> Result<(), Problem> {
         let me = self.id(index).await?;
-        self.members[index].process = None;
+        self.end(index);
         let begin = Clock.now();
         loop {
             let seen = self.primary_view().await?;

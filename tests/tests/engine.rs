@@ -2,8 +2,12 @@
 
 mod support;
 
+use keyraft_engine::clock::Clock;
 use keyraft_engine::domain::{AttributeType, AttributeValue, Curve, KeyAlgorithm, MemberId, ObjectClass};
-use keyraft_engine::wire::{Answer, ClientRequest, CoverageState, FailureKind, UseKind};
+use keyraft_engine::limits::{STEER_STEADY, VOTERS_MAX};
+use keyraft_engine::state::GroupOption;
+use keyraft_engine::wire::{Answer, ClientRequest, CoverageState, FailureKind, GroupStatus, UseKind};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use support::{Group, Making, sign_and_verify};
 
@@ -229,4 +233,120 @@ async fn leadership_moves_on_request_and_a_removed_member_is_gone() {
     assert_eq!(group.status(left).await.members.len(), 2);
     group.kill(leaving);
     group.create(left, KeyAlgorithm::Aes { bits: 128 }, "two").await.expect("two are enough");
+}
+
+/// Waits until something holds, as a member sees its group.
+async fn until(group: &Group, at: u64, what: &str, holds: impl Fn(&GroupStatus) -> bool) {
+    let started = Clock.now();
+    loop {
+        let status = group.status(at).await;
+        if holds(&status) {
+            return;
+        }
+        assert!(Clock.now().duration_since(started) < Duration::from_secs(60), "not so: {what}: {status:#?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_hand_overs_under_load_lose_no_create() {
+    let mut group = Group::new();
+    group.form(3).await;
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let creator = async |at: u64| {
+        let mut made = Vec::new();
+        while !over.load(std::sync::atomic::Ordering::Relaxed) {
+            let label = format!("{at}-{}", made.len());
+            group.create(at, KeyAlgorithm::Aes { bits: 128 }, &label).await.expect("is answered");
+            made.push(label);
+        }
+        made
+    };
+    let hand_overs = async {
+        for _ in 0..10 {
+            until(&group, 1, "one leads", |s| s.primary.is_some()).await;
+            let before = group.primary(1).await;
+            group.call(before % 3 + 1, ClientRequest::StepDown { to: None }).await.expect("hands over");
+            until(&group, before, "another leads", |s| s.primary.is_some_and(|p| p.0 != before)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    };
+    let (one, two, three, ()) = tokio::join!(creator(1), creator(2), creator(3), hand_overs);
+    let mut answered = [one, two, three].concat();
+    answered.sort();
+    assert!(answered.len() > 10, "{answered:?}");
+    for at in 1..=3 {
+        let mut found = group.labels(at).await;
+        found.sort();
+        assert_eq!(found, answered, "at {at}: each answered key once, and no other");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_preferred_member_leads_until_an_operator_says_otherwise() {
+    let mut group = Group::new();
+    group.form(3).await;
+    let before = group.primary(1).await;
+    let preferred = before % 3 + 1;
+    let priority = ClientRequest::SetPriority { member: MemberId(preferred), priority: 1 };
+    group.call(before, priority).await.expect("is agreed");
+    // It counts before uptime only if the group says so.
+    tokio::time::sleep(STEER_STEADY + Duration::from_secs(1)).await;
+    assert_eq!(group.primary(before).await, before);
+    group.call(1, ClientRequest::SetOption(GroupOption::PrimaryOverride(true))).await.expect("is agreed");
+    until(&group, 1, "the preferred one leads", |s| s.primary == Some(MemberId(preferred))).await;
+    let chosen = preferred % 3 + 1;
+    let step_down = ClientRequest::StepDown { to: Some(MemberId(chosen)) };
+    group.call(before, step_down).await.expect("hands over");
+    tokio::time::sleep(STEER_STEADY + Duration::from_secs(1)).await;
+    assert_eq!(group.primary(1).await, chosen, "the operator's word outweighs the preference");
+    // A restart ends that.
+    group.stop(chosen).await;
+    group.start(chosen).await;
+    until(&group, preferred, "leads again", |s| s.primary.is_some_and(|p| p.0 != chosen)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_without_a_token_steps_down() {
+    let mut group = Group::new();
+    group.form(3).await;
+    let before = group.primary(1).await;
+    group.lose_token(before);
+    until(&group, before % 3 + 1, "another leads", |s| s.primary.is_some_and(|p| p.0 != before)).await;
+    group.create(before, KeyAlgorithm::Aes { bits: 128 }, "on").await.expect("the others go on");
+}
+
+/// So many members as the environment says; nine are more than may vote.
+fn many() -> u64 {
+    std::env::var("KEYRAFT_MEMBERS").ok().map_or(9, |count| count.parse().expect("a number of members"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_nine_members_seven_vote_and_a_learner_takes_a_lost_ones_place() {
+    let count = many();
+    let mut group = Group::new();
+    group.form(count).await;
+    let voters = |status: &GroupStatus| -> BTreeSet<u64> {
+        status.members.iter().filter(|m| m.voter).map(|m| m.member.0).collect()
+    };
+    let primary = group.primary(1).await;
+    let before = voters(&group.status(primary).await);
+    assert_eq!(before.len(), VOTERS_MAX);
+    let lost = *before.iter().find(|id| **id != primary).expect("other voters");
+    group.kill(lost);
+    group.call(primary, ClientRequest::RemoveMember(MemberId(lost))).await.expect("removes");
+    until(&group, primary, "seven vote again", |s| {
+        let now = voters(s);
+        s.members.len() as u64 == count - 1 && now.len() == VOTERS_MAX && !now.contains(&lost)
+    })
+    .await;
+    let after = voters(&group.status(primary).await);
+    assert_eq!(after.difference(&before).count(), 1, "one of the learners");
+    let key = group.create(primary, KeyAlgorithm::Ec(Curve::P256), "all").await.expect("creates");
+    for by in (1..=count).filter(|id| *id != lost) {
+        let signature = group.sign(primary, key[0].object, Some(by)).await.expect("signs");
+        assert_eq!(signature.by.0, by);
+        support::verify_outside(&key[1], &signature.output);
+    }
 }

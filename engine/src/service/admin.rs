@@ -185,6 +185,8 @@ impl Core {
         let voters = self.consensus.voters();
         let in_sync = self.agreed.read(|state| state.in_sync());
         let fit = |m: &MemberId| *m != self.me && voters.contains(m) && in_sync.contains(m);
+        let ranked = self.rank_candidates(self.clock.now()).into_iter();
+        let running = voters.iter().copied().filter(|member| !self.links.is_absent(*member));
         let target = match to {
             Some(member) if member == self.me => return Ok(Answer::Done),
             Some(member) if fit(&member) => member,
@@ -192,7 +194,8 @@ impl Core {
                 let text = format!("{} is not a voter in sync: see 'keyraft status'", self.named(member));
                 return Err(Failure::new(FailureKind::Refused, text));
             }
-            None => self.rank_candidates(self.clock.now()).into_iter().find(fit).ok_or_else(|| {
+            // A primary of a moment has heard of nobody's fitness yet; then any voter whose process runs will do.
+            None => ranked.chain(running).find(fit).ok_or_else(|| {
                 Failure::new(
                     FailureKind::Refused,
                     "no other voter is in sync: there is nobody to hand over to",

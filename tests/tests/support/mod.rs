@@ -11,6 +11,7 @@ use keyraft_engine::domain::{
     AttributeType, AttributeValue, Attributes, ClientId, KeyAlgorithm, LogIndex, Mechanism, MemberId,
     ObjectClass, ObjectId, RequestId,
 };
+use keyraft_engine::limits::VOTERS_MAX;
 use keyraft_engine::token::{ModuleSource, Pin, SlotChoice, TokenConfig, initialize};
 use keyraft_engine::wire::{
     Answer, ClientRequest, CreateKey, Deletion, Failure, GroupStatus, ImportKey, KeyTemplate, ObjectRow,
@@ -253,7 +254,9 @@ impl Group {
         loop {
             let status = self.status(at).await;
             let voters = status.members.iter().filter(|member| member.voter).count();
-            if status.members.iter().filter(|member| member.in_sync).count() == count && voters >= count {
+            if status.members.iter().filter(|member| member.in_sync).count() == count
+                && voters >= count.min(VOTERS_MAX)
+            {
                 return;
             }
             assert!(Clock.now().duration_since(started) < LONG, "not {count} in sync: {status:#?}");

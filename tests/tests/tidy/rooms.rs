@@ -214,6 +214,7 @@ const PURE: &[&str] = &[
     "engine/src/state/",
     "engine/src/envelope/",
     "engine/src/cloning/",
+    "engine/src/membership/",
     "engine/src/wire/",
     "engine/src/health/",
     "engine/src/balance/",

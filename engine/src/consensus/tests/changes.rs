@@ -115,6 +115,37 @@ async fn a_hand_over_under_load_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_place_of_a_leader_that_is_gone_goes_to_who_stands_first() {
+    let mut group = Group::of_three(UNHURRIED).await;
+    // The best candidate, and one that stands much later.
+    let patience = [(M3, Duration::ZERO), (M2, PATIENCE)];
+    for (member, patience) in patience {
+        let member = group.members[&member].clone();
+        tokio::spawn(async move { member.succeed(M1, patience).await });
+    }
+    let term = group.members[&M3].leadership().borrow().term;
+    group.stop(M1).await;
+    let gone = Instant::now();
+    assert_eq!(group.leader(Some(M1)).await, M3);
+    println!("from the end of a leader to its successor: {:?}", gone.elapsed());
+    assert_eq!(group.members[&M3].leadership().borrow().term, term + 1, "nobody stood in its way");
+    group.assert_equal().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_heard_is_not_succeeded() {
+    let group = Group::of_three(UNHURRIED).await;
+    let before = *group.members[&M1].leadership().borrow();
+    for member in [M2, M3] {
+        tokio::time::timeout(PATIENCE, group.members[&member].succeed(M1, Duration::ZERO))
+            .await
+            .expect("ends");
+    }
+    assert_eq!(*group.members[&M1].leadership().borrow(), before);
+    assert_eq!(*group.members[&M2].leadership().borrow(), group.members[&M3].leadership().borrow().clone());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interrupted_change_is_resumed() {
     let joint = vec![BTreeSet::from([1, 2]), BTreeSet::from([1, 2, 3])];
     let entry = |index, configs, nodes: &[u64]| {
