@@ -78,7 +78,7 @@ mod tests {
     fn three() -> State {
         let mut state = State::default();
         let mut apply = |command| state.apply(LogIndex(state.applied().0 + 1), command);
-        apply(Command::Bootstrap(Box::new(bootstrap())));
+        apply(bootstrap());
         for id in [1, 2] {
             let (invite, at) = (InviteId([id; 8]), UnixMillis(1));
             apply(Command::Invite { id: invite, secret_hash: [0; 32], at, expires: UnixMillis(9) });

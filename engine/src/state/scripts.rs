@@ -337,6 +337,7 @@ fn every_command() -> Vec<Command> {
         "remove-client web",
     ];
     commands.extend(later.iter().map(|line| command(&line.split_whitespace().collect::<Vec<_>>())));
+    commands.push(Command::ConfirmFence { member: MemberId(2), since: LogIndex(9) });
     commands
 }
 
