@@ -42,6 +42,8 @@ pub struct Member {
     pub socket: Socket,
     /// Its id, once it has joined.
     pub id: MemberId,
+    /// The network namespace that it lives in, if it has one of its own.
+    pub namespace: Option<String>,
     child: Option<Child>,
 }
 
@@ -201,11 +203,19 @@ impl Group {
         );
         write_private(&folder.join("keyraft.toml"), &text);
         let socket = Socket::new(folder.join("sock"));
-        Member { name, folder, socket, id: MemberId(0), child: None }
+        Member { name, folder, socket, id: MemberId(0), namespace: None, child: None }
     }
 
     fn command(&self, index: usize) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = match &self.members[index].namespace {
+            // It becomes the program: the process that is started is the member.
+            Some(name) => {
+                let mut inside = Command::new("ip");
+                inside.args(["netns", "exec", name]).arg(&self.program);
+                inside
+            }
+            None => Command::new(&self.program),
+        };
         command.arg("--config").arg(self.members[index].folder.join("keyraft.toml"));
         // The caller's environment must not point a member elsewhere.
         for name in

@@ -4,6 +4,7 @@
 pub mod clients;
 pub mod group;
 pub mod keys;
+pub mod network;
 pub mod search;
 pub mod token;
 pub mod wire;

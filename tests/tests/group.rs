@@ -9,6 +9,8 @@ mod clients;
 mod crash;
 #[path = "group/full.rs"]
 mod full;
+#[path = "group/isolation.rs"]
+mod isolation;
 #[path = "group/login.rs"]
 mod login;
 #[path = "group/lost.rs"]
