@@ -158,7 +158,10 @@ fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).expect("lists") {
         let entry = entry.expect("lists");
         let (path, target) = (entry.path(), to.join(entry.file_name()));
-        if path.is_dir() { copy(&path, &target) } else { drop(fs::copy(&path, &target).expect("copies")) }
+        match path.is_dir() {
+            true => copy(&path, &target),
+            false => _ = fs::copy(&path, &target).expect("copies"),
+        }
     }
 }
 
