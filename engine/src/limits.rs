@@ -349,7 +349,7 @@ pub const LEASE_WAIT: Duration = Duration::from_millis(1100);
 /// One ping, until its answer.
 pub const LEASE_ANSWER: Duration = Duration::from_millis(500);
 /// How long `option set isolated_service fence` waits until every member has confirmed it.
-pub const FENCE_CONFIRM: Duration = Duration::from_secs(10);
+pub const FENCE_CONFIRM: Duration = Duration::from_secs(5);
 /// Log indexes and object ids that a history begun by force leaves out: the lost members may have used them.
 pub const FORCED_GAP: u64 = 1 << 20;
 /// Member ids that a history begun by force leaves out.

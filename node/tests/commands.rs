@@ -186,7 +186,9 @@ fn the_group(member: &Member) {
     member.good("option set partial_keys allow", b"");
     assert_eq!(member.json("option show")["partial_keys"], "allow");
     member.good("option set partial_keys refuse", b"");
-    member.bad("option set isolated_service fence", 4, "not available");
+    member.good("option set isolated_service fence", b"");
+    assert_eq!(member.json("option show")["isolated_service"], "fence");
+    member.good("option set isolated_service serve", b"");
     assert_eq!(member.json("option show")["isolated_service"], "serve");
     pins(member);
 }

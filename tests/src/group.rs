@@ -1,6 +1,5 @@
 //! A group of real processes.
 
-use crate::netns::Namespace;
 use crate::{STEP_LIMIT, eventually};
 use keyraft_engine::clock::Clock;
 use keyraft_engine::domain::MemberId;
@@ -48,9 +47,9 @@ pub struct Member {
     pub socket: Socket,
     /// Its id, once it has joined.
     pub id: MemberId,
-    /// Where it listens for other members.
-    pub port: u16,
     kind: TokenKind,
+    /// The network namespace that it lives in, if it has one of its own.
+    pub namespace: Option<String>,
     child: Option<Child>,
 }
 
@@ -97,8 +96,6 @@ pub struct Group {
     folder: TempDir,
     /// The members, in the order of their names.
     pub members: Vec<Member>,
-    /// The network that the members are in, if it is one of their own.
-    pub space: Option<Namespace>,
 }
 
 /// How a command ended.
@@ -147,7 +144,7 @@ impl Group {
         }
         // A socket's path must be short, whatever TMPDIR says.
         let folder = tempfile::Builder::new().prefix("kr").tempdir_in("/tmp").expect("makes a folder");
-        let mut group = Self { program: program(), folder, members: Vec::new(), space: None };
+        let mut group = Self { program: program(), folder, members: Vec::new() };
         write_private(&group.path("domain-secret"), "a secret of the tests, long enough");
         write_private(&group.path("so-pin"), "so-pin-5678");
         for (index, kind) in kinds.iter().enumerate() {
@@ -234,25 +231,28 @@ impl Group {
             TokenKind::Protected => "login = \"protected\"",
             TokenKind::Embedded | TokenKind::SoftHsm | TokenKind::Shim => "pin_file = \"pin\"",
         };
-        let port = free_port();
         let text = format!(
-            "[member]\nname = \"{name}\"\ndata = \"data\"\nlisten = \"127.0.0.1:{port}\"\nsocket = \"sock\"\n\
+            "[member]\nname = \"{name}\"\ndata = \"data\"\nlisten = \"127.0.0.1:{}\"\nsocket = \"sock\"\n\
              [token]\nmodule = \"{module}\"\nlabel = \"token-{name}\"\n{login}\n{environment}\
              [domain]\nname = \"test\"\nsecret_file = \"{}\"\n",
+            free_port(),
             self.path("domain-secret").display()
         );
         write_private(&folder.join("keyraft.toml"), &text);
         let socket = Socket::new(folder.join("sock"));
-        Member { name, folder, socket, id: MemberId(0), port, kind, child: None }
-    }
-
-    /// A command that runs where the members do.
-    pub fn command_of(&self, program: &Path) -> Command {
-        self.space.as_ref().map_or_else(|| Command::new(program), |space| space.command(program))
+        Member { name, folder, socket, id: MemberId(0), kind, namespace: None, child: None }
     }
 
     fn command(&self, index: usize) -> Command {
-        let mut command = self.command_of(&self.program);
+        let mut command = match &self.members[index].namespace {
+            // It becomes the program: the process that is started is the member.
+            Some(name) => {
+                let mut inside = Command::new("ip");
+                inside.args(["netns", "exec", name]).arg(&self.program);
+                inside
+            }
+            None => Command::new(&self.program),
+        };
         command.arg("--config").arg(self.members[index].folder.join("keyraft.toml"));
         // The caller's environment must not point a member elsewhere.
         for name in

@@ -5,7 +5,7 @@ pub mod clients;
 pub mod disk;
 pub mod group;
 pub mod keys;
-pub mod netns;
+pub mod network;
 pub mod search;
 pub mod told;
 pub mod token;

@@ -1,17 +1,19 @@
 //! An application that loads the module and does as it is told: tests/src/bin/pkcs11-client.
 
-use crate::Group;
 use crate::clients::{PIN, module};
 use std::io::{BufRead, BufReader, Lines, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// The application in one of its modes, where the group's members are, with a configuration as `keyraft client add` wrote
-/// it.
-pub fn application(group: &Group, folder: &Path, mode: &str) -> Command {
-    let mut command = group.command_of(&crate::group::program().with_file_name("pkcs11-client"));
-    command.arg(module()).args(["test", PIN, mode]).env("KEYRAFT_CONFIG", folder.join("client.toml"));
-    command
+/// The application's program, beside the program under test.
+pub fn program() -> PathBuf {
+    crate::group::program().with_file_name("pkcs11-client")
+}
+
+/// The application, started by this command, in one of its modes, with a configuration as `keyraft client add` wrote it.
+pub fn application(mut program: Command, folder: &Path, mode: &str) -> Command {
+    program.arg(module()).args(["test", PIN, mode]).env("KEYRAFT_CONFIG", folder.join("client.toml"));
+    program
 }
 
 /// One that reads what to do; it ends with its value.

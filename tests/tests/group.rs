@@ -16,6 +16,8 @@ mod crash;
 mod failover;
 #[path = "group/full.rs"]
 mod full;
+#[path = "group/isolation.rs"]
+mod isolation;
 #[path = "group/login.rs"]
 mod login;
 #[path = "group/lost.rs"]

@@ -118,7 +118,7 @@ impl Core {
         if confirmed.await.is_ok() {
             return Ok(done);
         }
-        Err(Failure::new(FailureKind::Deadline, self.unconfirmed_text(&unconfirmed())))
+        Err(Failure::new(FailureKind::Refused, self.unconfirmed_text(&unconfirmed())))
     }
 
     /// Whom the fence waits for, and what to do.

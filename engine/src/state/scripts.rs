@@ -374,6 +374,7 @@ fn every_command() -> Vec<Command> {
     commands.push(Command::SetOption(GroupOption::PrimaryOverride(true)));
     commands.push(Command::SetOption(GroupOption::UptimeMargin(300)));
     commands.push(Command::SetPriority { member: MemberId(2), priority: 1 });
+    commands.push(Command::ConfirmFence { member: MemberId(2), since: LogIndex(9) });
     commands
 }
 

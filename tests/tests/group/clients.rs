@@ -5,9 +5,10 @@ use keyraft_node::exit::Exit;
 use keyraft_tests::TokenKind::Embedded;
 use keyraft_tests::clients::PIN;
 use keyraft_tests::group::write_private;
-use keyraft_tests::told::{Told, application};
+use keyraft_tests::told::{Told, application, program};
 use keyraft_tests::{Group, eventually, turn};
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::time::Duration;
 
 /// CKR_FUNCTION_REJECTED
@@ -28,7 +29,7 @@ async fn group_with_a_client() -> (Group, std::path::PathBuf) {
 async fn an_application_elsewhere_works_through_the_loss_of_the_primary() {
     let _turn = turn().await;
     let (mut group, folder) = group_with_a_client().await;
-    let mut working = application(&group, &folder, "8").spawn().expect("starts");
+    let mut working = application(Command::new(program()), &folder, "8").spawn().expect("starts");
     tokio::time::sleep(Duration::from_secs(3)).await;
     let primary = group.status(0).await.primary.expect("there is a primary");
     let at = group.members.iter().position(|m| m.id == primary).expect("it is one of them");
@@ -54,7 +55,7 @@ async fn a_removed_application_is_refused_at_once_and_for_good() {
     let bad = group.run(0, &["client", "add", "No Name", "--out", &other.display().to_string()]).await;
     assert_eq!(bad.code, i32::from(Exit::Usage.code()), "{}", bad.said());
 
-    let mut told = Told::start(application(&group, &folder, "talk"));
+    let mut told = Told::start(application(Command::new(program()), &folder, "talk"));
     let session = told.good("open");
     told.good(&format!("login {session}"));
     let key = told.good(&format!("ec {session} token web-key"));
@@ -77,7 +78,7 @@ async fn a_removed_application_is_refused_at_once_and_for_good() {
     }
     assert!(answer.contains(REJECTED), "the open connection: {answer}");
     eventually(async || {
-        let fresh = application(&group, &folder, "steps").output().expect("runs");
+        let fresh = application(Command::new(program()), &folder, "steps").output().expect("runs");
         let said = String::from_utf8_lossy(&fresh.stderr).into_owned();
         if !fresh.status.success() && said.to_lowercase().contains("reject") { Ok(()) } else { Err(said) }
     })
@@ -88,7 +89,7 @@ async fn a_removed_application_is_refused_at_once_and_for_good() {
     // The same name comes back under another key; the old one stays refused.
     let fresh = group.path("fresh");
     group.json(0, &["client", "add", "web", "--out", &fresh.display().to_string()]).await;
-    let mut returned = Told::start(application(&group, &fresh, "talk"));
+    let mut returned = Told::start(application(Command::new(program()), &fresh, "talk"));
     let session = returned.good("open");
     returned.good(&format!("login {session}"));
     returned.good(&format!("sign {session} {key}"));

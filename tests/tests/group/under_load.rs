@@ -6,8 +6,8 @@ use keyraft_tests::clients::PIN;
 use keyraft_tests::disk::Small;
 use keyraft_tests::group::write_private;
 use keyraft_tests::keys::{everywhere, list};
-use keyraft_tests::netns::Namespace;
-use keyraft_tests::told::{Told, application};
+use keyraft_tests::network::Network;
+use keyraft_tests::told::{Told, application, program};
 use keyraft_tests::{Group, root, turn};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ enum Fault {
     Killed,
     /// Its process hangs, with every connection open.
     Stopped,
-    /// Nothing comes or goes on its port any more.
+    /// Nothing comes to it or goes from it any more.
     Cut,
     /// Its data folder takes nothing more.
     DiskFull,
@@ -38,10 +38,11 @@ fn schedule() -> (Duration, usize) {
     (Duration::from_secs(number("KEYRAFT_FAULT_SECONDS", 5)), number("KEYRAFT_FAULT_ROUNDS", 1) as usize)
 }
 
-/// A group in a network of its own, the last member's data on a disk of its own, and the folder of an application.
-async fn group_to_hurt() -> (Group, Small, std::path::PathBuf) {
+/// A group whose members have a network each, the last member's data on a disk of its own, and the folder of an
+/// application.
+async fn group_to_hurt() -> (Group, Network, Small, std::path::PathBuf) {
     let mut group = Group::prepare(&[Embedded; 3]);
-    group.space = Some(Namespace::new());
+    let network = Network::around(&mut group);
     std::fs::create_dir(group.members[2].data()).expect("is made");
     let disk = Small::mount(&group.members[2].data(), 64);
     group.begin().await;
@@ -50,11 +51,15 @@ async fn group_to_hurt() -> (Group, Small, std::path::PathBuf) {
     group.json(0, &["pin", "set", "--role", "user", "--pin-file", &pin.display().to_string()]).await;
     let folder = group.path("web");
     group.json(1, &["client", "add", "web", "--out", &folder.display().to_string()]).await;
-    (group, disk, folder)
+    (group, network, disk, folder)
 }
 
-async fn hurt(group: &mut Group, disk: &Small, index: usize, fault: Fault, lasts: Duration) {
-    let space = group.space.as_ref().expect("it has one");
+async fn hurt(
+    (group, network, disk): (&mut Group, &Network, &Small),
+    index: usize,
+    fault: Fault,
+    lasts: Duration,
+) {
     match fault {
         Fault::Killed => {
             group.kill(index);
@@ -67,9 +72,9 @@ async fn hurt(group: &mut Group, disk: &Small, index: usize, fault: Fault, lasts
             group.go_on(index);
         }
         Fault::Cut => {
-            space.cut(group.members[index].port);
+            network.cut(index);
             tokio::time::sleep(lasts).await;
-            space.heal();
+            network.heal(index);
         }
         Fault::DiskFull => {
             let filler = disk.fill();
@@ -90,8 +95,8 @@ async fn no_operation_fails_whatever_happens_to_a_member() {
     }
     let _turn = turn().await;
     let (lasts, rounds) = schedule();
-    let (mut group, disk, folder) = group_to_hurt().await;
-    let mut told = Told::start(application(&group, &folder, "talk"));
+    let (mut group, network, disk, folder) = group_to_hurt().await;
+    let mut told = Told::start(application(network.command(&program()), &folder, "talk"));
     let session = told.good("open");
     told.good(&format!("login {session}"));
     let key = told.good(&format!("ec {session} token signs"));
@@ -104,7 +109,7 @@ async fn no_operation_fails_whatever_happens_to_a_member() {
                 _ => group.members.iter().position(|m| m.id == primary).expect("is a member"),
             };
             told.good("waited");
-            hurt(&mut group, &disk, index, fault, lasts).await;
+            hurt((&mut group, &network, &disk), index, fault, lasts).await;
             let said = told.good("waited");
             let pauses: Vec<u64> = said.split(' ').map(|ms| ms.parse().expect("is a number")).collect();
             println!("{fault:?}: longest pause of use {} ms, of changes {} ms", pauses[0], pauses[1]);
