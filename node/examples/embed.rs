@@ -32,7 +32,7 @@ fn config(folder: &Path) -> Result<MemberConfig, Box<dyn Error>> {
         token: TokenConfig {
             source: ModuleSource::Embedded { folder: folder.join("token") },
             slot: SlotChoice::Only,
-            pin: Some(Pin::new("1234-example".into())),
+            pin: Some(pin.clone()),
             residency: None,
         },
         domain: Domain::new("example", Zeroizing::new(b"a secret of the whole group".to_vec()))?,
@@ -44,7 +44,7 @@ fn config(folder: &Path) -> Result<MemberConfig, Box<dyn Error>> {
 async fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let config = config(folder.path())?;
-    initialize(&config.token.source, "example", &Pin::new("5678-example".into()), &config.token.pin)?;
+    initialize(&config.token.source, "example", &Pin::new("5678-example".into()), &pin)?;
 
     // A group begins once; later runs only start the member.
     let storage = Storage::open(&config.folder)?;
@@ -110,4 +110,5 @@ async fn use_key(
         Answer::Used { output, .. } => Ok(output.0.to_vec()),
         _ => Err("not used".into()),
     }
-}
+}    let pin = Pin::new("1234-example".into());
+
