@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 const CKM_ECDSA: u64 = 0x1041;
 
 /// What a member needs to know. A real one reads the PIN and the domain's secret from a safe place.
-fn config(folder: &Path) -> Result<MemberConfig, Box<dyn Error>> {
+fn config(folder: &Path, pin: &Pin) -> Result<MemberConfig, Box<dyn Error>> {
     Ok(MemberConfig {
         folder: folder.to_path_buf(),
         name: "embedded".into(),
@@ -43,7 +43,8 @@ fn config(folder: &Path) -> Result<MemberConfig, Box<dyn Error>> {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
-    let config = config(folder.path())?;
+    let pin = Pin::new("1234-example".into());
+    let config = config(folder.path(), &pin)?;
     initialize(&config.token.source, "example", &Pin::new("5678-example".into()), &pin)?;
 
     // A group begins once; later runs only start the member.
@@ -110,5 +111,5 @@ async fn use_key(
         Answer::Used { output, .. } => Ok(output.0.to_vec()),
         _ => Err("not used".into()),
     }
-}    let pin = Pin::new("1234-example".into());
+}
 
