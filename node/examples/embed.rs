@@ -112,4 +112,3 @@ async fn use_key(
         _ => Err("not used".into()),
     }
 }
-
