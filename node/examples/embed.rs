@@ -20,11 +20,8 @@ use zeroize::Zeroizing;
 
 const CKM_ECDSA: u64 = 0x1041;
 
-/// The user's PIN of the token. A real program has it from where its secrets are.
-const PIN: &str = "1234-example";
-
 /// What a member needs to know. A real one reads the PIN and the domain's secret from a safe place.
-fn config(folder: &Path) -> Result<MemberConfig, Box<dyn Error>> {
+fn config(folder: &Path, pin: &Pin) -> Result<MemberConfig, Box<dyn Error>> {
     Ok(MemberConfig {
         folder: folder.to_path_buf(),
         name: "embedded".into(),
@@ -35,21 +32,20 @@ fn config(folder: &Path) -> Result<MemberConfig, Box<dyn Error>> {
         token: TokenConfig {
             source: ModuleSource::Embedded { folder: folder.join("token") },
             slot: SlotChoice::Only,
-            pin: Some(Pin::new(PIN.into())),
+            pin: Some(pin.clone()),
             residency: None,
         },
         domain: Domain::new("example", Zeroizing::new(b"a secret of the whole group".to_vec()))?,
         timings: Timings::default(),
-        monitored_interfaces: Vec::new(),
     })
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
-    let config = config(folder.path())?;
-    let (so_pin, pin) = (Pin::new("5678-example".into()), Pin::new(PIN.into()));
-    initialize(&config.token.source, "example", &so_pin, &pin)?;
+    let pin = Pin::new("1234-example".into());
+    let config = config(folder.path(), &pin)?;
+    initialize(&config.token.source, "example", &Pin::new("5678-example".into()), &pin)?;
 
     // A group begins once; later runs only start the member.
     let storage = Storage::open(&config.folder)?;

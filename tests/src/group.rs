@@ -331,17 +331,22 @@ impl Group {
         self.signal(index, rustix::process::Signal::CONT);
     }
 
-    /// Sends a running member a signal.
+    /// A running member's own process.
+    fn process(&self, index: usize) -> u32 {
+        self.members[index].process().expect("the member runs")
+    }
+
+    /// Sends a running member a signal; its supervisor gets none.
     pub fn signal(&self, index: usize, signal: rustix::process::Signal) {
-        let child = self.members[index].child.as_ref().expect("the member runs");
-        let pid = rustix::process::Pid::from_child(child);
+        let process = i32::try_from(self.process(index)).expect("is small");
+        let pid = rustix::process::Pid::from_raw(process).expect("is a process");
         rustix::process::kill_process(pid, signal).expect("can be signalled");
     }
 
     /// The processor time that a running member has used, in the kernel's ticks.
     pub fn ticks(&self, index: usize) -> u64 {
-        let child = self.members[index].child.as_ref().expect("the member runs");
-        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).expect("the process is there");
+        let stat = format!("/proc/{}/stat", self.process(index));
+        let stat = fs::read_to_string(stat).expect("the process is there");
         // Behind the program's name: utime and stime are the 12th and the 13th.
         let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
         fields.skip(11).take(2).map(|field| field.parse::<u64>().expect("is a number")).sum()

@@ -4,7 +4,7 @@
 use keyraft_tests::TokenKind::Embedded;
 use keyraft_tests::clients::{PIN, Target, group, module};
 use keyraft_tests::group::write_private;
-use keyraft_tests::{Group, turn};
+use keyraft_tests::{Group, TokenKind, turn};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
@@ -18,7 +18,7 @@ const SILENT_MAX: Duration = Duration::from_millis(1500);
 const KILLED_MAX: Duration = Duration::from_millis(500);
 
 /// The application of tests/src/bin/pkcs11-client, told what to do line by line.
-struct Application {
+pub(super) struct Application {
     child: Child,
     input: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
@@ -27,7 +27,7 @@ struct Application {
 }
 
 impl Application {
-    fn start(config: &Path) -> Self {
+    pub(super) fn start(config: &Path) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pkcs11-client"));
         command.arg(module()).args(["test", PIN, "talk"]).env("KEYRAFT_CONFIG", config);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("starts");
@@ -50,18 +50,18 @@ impl Application {
         answer.strip_prefix("ok").unwrap_or_else(|| panic!("it saw '{answer}'")).trim().to_string()
     }
 
-    fn good(&mut self, line: &str) -> String {
+    pub(super) fn good(&mut self, line: &str) -> String {
         self.tell(line);
         self.hear()
     }
 
     /// Signs with all threads for a while.
-    fn work_for(&mut self, time: Duration) {
+    pub(super) fn work_for(&mut self, time: Duration) {
         self.tell(&format!("pauses {THREADS} {} {}", time.as_millis(), self.key));
     }
 
     /// Signatures, and the longest pause.
-    fn worked(&mut self) -> (u64, Duration) {
+    pub(super) fn worked(&mut self) -> (u64, Duration) {
         let said = self.hear();
         let (count, longest) = said.split_once(' ').expect("two numbers");
         let number = |text: &str| text.parse::<u64>().expect("is a number");
@@ -79,7 +79,12 @@ impl Drop for Application {
 
 /// A group of so many, and the configuration of an application on this machine.
 async fn group_of(members: usize) -> (Group, std::path::PathBuf) {
-    let group = Group::form(&vec![Embedded; members]).await;
+    group_with(&vec![Embedded; members]).await
+}
+
+/// The same, with these tokens.
+pub(super) async fn group_with(kinds: &[TokenKind]) -> (Group, std::path::PathBuf) {
+    let group = Group::form(kinds).await;
     let pin = group.path("user-pin");
     write_private(&pin, PIN);
     group.json(0, &["pin", "set", "--role", "user", "--pin-file", &pin.display().to_string()]).await;

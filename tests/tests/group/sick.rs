@@ -1,6 +1,7 @@
 //! One member's token hangs, fails, lies, crashes its process or takes its time, while the group is in use: the member
 //! steps aside, nothing that was asked fails, and once its token is well the member is back by itself.
 
+use super::failover::{Application, group_with};
 use keyraft_engine::clock::Clock;
 use keyraft_engine::domain::{Curve, KeyAlgorithm, MemberId};
 use keyraft_engine::limits;
@@ -152,6 +153,25 @@ async fn a_token_returns_errors_and_is_back() {
 async fn a_token_that_is_gone_for_a_while_is_back() {
     let _turn = turn().await;
     a_fault_and_back("* fail 0x32").await;
+}
+
+/// An application's threads that are in the hung token are answered for in time, and go elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_leaves_a_token_that_hangs_or_fails() {
+    let _turn = turn().await;
+    let (group, config) = group_with(&[Embedded, Shim, Embedded]).await;
+    let mut application = Application::start(&config);
+    for rules in ["C_Sign hang", "C_Sign fail 0x30"] {
+        application.work_for(FAULT + FAULT);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        group.members[SICK].play(rules);
+        tokio::time::sleep(FAULT).await;
+        group.members[SICK].play("");
+        let (count, longest) = application.worked();
+        println!("{rules} for {FAULT:?}: {count} signatures, the longest pause {longest:?}");
+        assert!(count > 100 && longest < limits::ATTEMPT * 2, "{rules}: {count} signatures, {longest:?}");
+        group.wait_in_sync().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
