@@ -151,7 +151,8 @@ async fn a_killed_member_costs_next_to_nothing() {
         group.start(index).await;
         let (count, longest) = application.worked();
         println!("{what} back: {count} signatures, the longest pause {longest:?}");
-        assert!(count > 100 && longest < KILLED_MAX, "{what} back: {count} signatures, {longest:?}");
+        // One that comes back starts, catches up and imports beside the others, on the same processors.
+        assert!(count > 100 && longest < SILENT_MAX, "{what} back: {count} signatures, {longest:?}");
         group.wait_in_sync().await;
     }
 }
