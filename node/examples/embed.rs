@@ -37,6 +37,7 @@ fn config(folder: &Path, pin: &Pin) -> Result<MemberConfig, Box<dyn Error>> {
         },
         domain: Domain::new("example", Zeroizing::new(b"a secret of the whole group".to_vec()))?,
         timings: Timings::default(),
+        monitored_interfaces: Vec::new(),
     })
 }
 
