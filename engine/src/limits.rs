@@ -215,3 +215,14 @@ pub const REPLACED_PAUSE: Duration = Duration::from_millis(5);
 pub const SUPERSEDED_TRIES: u32 = 8;
 /// Times that a create is originated anew because the SMK's generation changed meanwhile.
 pub const STALE_GENERATION_TRIES: u32 = 3;
+
+// Changes on one member's own slot.
+
+/// Objects that lie on one member alone, made on its own slot, until the next `synchronize`.
+pub const DIRECT_OBJECTS_MAX: usize = 256;
+/// Objects of the group that one member alone lacks, deleted on its own slot, until the next `synchronize`.
+pub const DIRECT_DELETED_MAX: usize = 1024;
+/// Deletions on a member's own slot that are remembered, so that a repeated one is answered like the first.
+pub const DIRECT_ENDED_MAX: usize = 256;
+/// The file that lists all of these, bytes.
+pub const DIRECT_LIST_MAX_BYTES: usize = 16 * 1024 * 1024;

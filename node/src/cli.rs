@@ -389,7 +389,7 @@ pub enum Options {
     /// Show them
     Show,
     /// Set one: partial_keys refuse|allow, allow_inmemory_import true|false, isolated_service serve|fence,
-    /// allow_init_token true|false
+    /// allow_init_token true|false, direct_changes undo|adopt
     Set {
         /// Its name
         name: String,

@@ -192,11 +192,13 @@ pub fn options(status: &GroupStatus) -> View {
     let word = |value: Value| value.as_str().unwrap_or_default().to_string();
     let partial = word(json!(status.options.partial_keys));
     let isolated = word(json!(status.options.isolated_service));
+    let direct = word(json!(status.options.direct_changes));
     let rows = [
         vec!["partial_keys".into(), partial.clone()],
         vec!["allow_inmemory_import".into(), status.options.allow_inmemory_import.to_string()],
         vec!["isolated_service".into(), isolated.clone()],
         vec!["allow_init_token".into(), status.options.allow_init_token.to_string()],
+        vec!["direct_changes".into(), direct.clone()],
     ];
     View {
         text: table(&["OPTION", "VALUE"], rows),
@@ -205,6 +207,7 @@ pub fn options(status: &GroupStatus) -> View {
             "allow_inmemory_import": status.options.allow_inmemory_import,
             "isolated_service": isolated,
             "allow_init_token": status.options.allow_init_token,
+            "direct_changes": direct,
         }),
     }
 }

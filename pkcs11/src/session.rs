@@ -7,7 +7,7 @@ use crate::operation::{KeyedOperation, Kind};
 use crate::rv::{Result, Rv};
 use crate::slot::Slot;
 use cryptoki_sys::{
-    CK_STATE, CKR_OPERATION_ACTIVE, CKR_OPERATION_NOT_INITIALIZED, CKS_RO_PUBLIC_SESSION,
+    CK_STATE, CKR_OPERATION_ACTIVE, CKR_OPERATION_NOT_INITIALIZED, CKR_STATE_UNSAVEABLE, CKS_RO_PUBLIC_SESSION,
     CKS_RO_USER_FUNCTIONS, CKS_RW_PUBLIC_SESSION, CKS_RW_SO_FUNCTIONS, CKS_RW_USER_FUNCTIONS,
 };
 use keyraft_engine::domain::{Attributes, ObjectId};
@@ -161,6 +161,16 @@ impl Session {
                 work.hash = other;
                 Err(Rv(CKR_OPERATION_NOT_INITIALIZED))
             }
+        }
+    }
+
+    /// The digest under way, if it is all that is: nothing else has a state that can be saved.
+    pub fn digest_alone(&self) -> Result<Hasher> {
+        let work = self.work.lock();
+        match (&work.hash, &work.cipher) {
+            (Some(HashSide::Digest(hasher)), None) => Ok(hasher.clone()),
+            (None, None) => Err(Rv(CKR_OPERATION_NOT_INITIALIZED)),
+            _ => Err(Rv(CKR_STATE_UNSAVEABLE)),
         }
     }
 

@@ -50,6 +50,9 @@ pub enum StartError {
     /// The data folder.
     #[error(transparent)]
     Home(#[from] HomeError),
+    /// What was changed on this member alone.
+    #[error("the list of this member's own changes: {0}")]
+    Direct(#[from] crate::direct::DirectError),
     /// The token.
     #[error("the token: {0}")]
     Token(#[from] TokenError),

@@ -103,8 +103,7 @@ impl Core {
 
     async fn troubles_of(&self, member: MemberId) -> Troubles {
         if member == self.me {
-            let own = self.progress.troubles().into_iter();
-            return Some(own.map(|(id, t)| (id, (t.reason, t.tries))).collect());
+            return Some(self.own_troubles());
         }
         match self.call_member(member, MemberRequest::Failures, limits::ATTEMPT).await {
             Ok(MemberAnswer::Failures(rows)) => {
@@ -112,6 +111,14 @@ impl Core {
             }
             _ => None,
         }
+    }
+
+    /// What this member cannot import, and what was deleted on it alone.
+    pub(super) fn own_troubles(&self) -> BTreeMap<ObjectId, (String, u32)> {
+        let failed = self.progress.troubles().into_iter().map(|(id, t)| (id, (t.reason, t.tries)));
+        let why = "deleted on this member's own slot; 'keyraft synchronize' ends that";
+        let deleted = self.direct.list();
+        deleted.deleted().map(|id| (id, (why.to_string(), 0))).chain(failed).collect()
     }
 
     /// What each member's reconciler has reached, as far as this member can know: its own, and (at the primary) what
@@ -128,9 +135,11 @@ impl Core {
         reached
     }
 
-    /// Compares everything anew on this member and waits for the result; the others do it by themselves all the time.
+    /// Undoes or adopts what was changed on members' own slots, compares everything anew on this member and waits for
+    /// the result; the others compare by themselves all the time.
     pub(super) async fn synchronize(&self) -> Result<Answer, Failure> {
         let index = self.patient_barrier().await?;
+        let mut findings = self.end_direct_everywhere().await;
         self.synchronize.notify_one();
         let deadline = self.clock.now() + limits::OVERALL;
         while self.progress.reached() < index && self.progress.troubles().is_empty() {
@@ -142,10 +151,9 @@ impl Core {
             }
             tokio::time::sleep(limits::RETRY_PAUSE).await;
         }
-        let findings = self.progress.troubles().into_iter();
-        Ok(Answer::Findings(
-            findings.map(|(id, t)| format!("object {id}: {} (tried {} times)", t.reason, t.tries)).collect(),
-        ))
+        let troubles = self.progress.troubles().into_iter();
+        findings.extend(troubles.map(|(id, t)| format!("object {id}: {} (tried {} times)", t.reason, t.tries)));
+        Ok(Answer::Findings(findings))
     }
 
     pub(super) async fn invite(&self, life_seconds: u64) -> Result<Answer, Failure> {
@@ -192,6 +200,7 @@ impl Core {
             GroupOption::IsolatedService(IsolatedService::Serve)
             | GroupOption::AllowInmemoryImport(_)
             | GroupOption::AllowInitToken(_)
+            | GroupOption::DirectChanges(_)
             | GroupOption::PartialKeys(_) => return self.settle_simple(Command::SetOption(option)).await,
         };
         let text = format!("{missing} is not available in this version; nothing was changed");
@@ -247,6 +256,11 @@ impl Core {
         }
         if let Err(failure) = self.may_serve() {
             findings.push(failure.message);
+        }
+        if let Some(changes) = self.direct.list().summary() {
+            findings.push(format!(
+                "{changes}: 'keyraft synchronize' undoes or adopts that, as the option direct_changes says"
+            ));
         }
         let returned = self.consensus.returned().borrow().clone();
         for member in returned.iter().filter(|m| self.agreed.read(|state| state.member(**m).is_some())) {

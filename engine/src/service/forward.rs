@@ -32,6 +32,7 @@ fn place(request: &ClientRequest) -> Place {
         | ClientRequest::SetPin { .. }
         | ClientRequest::AddClient { .. }
         | ClientRequest::RemoveClient(_)
+        | ClientRequest::Adopt(_)
         | ClientRequest::SetOption(_) => Place::Primary,
         ClientRequest::Status
         | ClientRequest::List { .. }
@@ -51,6 +52,7 @@ impl Core {
     /// Carries out a client's request, wherever that must be.
     pub(super) async fn client(&self, request: ClientRequest) -> Result<Answer, Failure> {
         let request = match request {
+            ClientRequest::Slot(call) if call.direct => return self.slot_direct(*call).await,
             ClientRequest::Slot(call) if matches!(call.ask, SlotRequest::Login { .. }) => {
                 return self.login_anywhere(call).await;
             }
@@ -88,11 +90,12 @@ impl Core {
             }
             ClientRequest::RemoveClient(name) => self.settle_simple(Command::RemoveClient { name }).await,
             ClientRequest::Clients => self.clients().await,
+            ClientRequest::Adopt(adoption) => self.adopt(*adoption).await,
         }
     }
 
     /// Carries a change to the primary, following it when it moves, until the overall deadline.
-    async fn at_primary(&self, request: ClientRequest) -> Result<Answer, Failure> {
+    pub(super) async fn at_primary(&self, request: ClientRequest) -> Result<Answer, Failure> {
         self.at_primary_within(request, limits::OVERALL).await
     }
 

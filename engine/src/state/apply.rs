@@ -54,6 +54,7 @@ impl State {
             GroupOption::AllowInmemoryImport(value) => self.options.allow_inmemory_import = value,
             GroupOption::IsolatedService(value) => self.options.isolated_service = value,
             GroupOption::AllowInitToken(value) => self.options.allow_init_token = value,
+            GroupOption::DirectChanges(value) => self.options.direct_changes = value,
         }
         Effects { roster: true, ..Effects::default() }
     }

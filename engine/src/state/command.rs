@@ -363,6 +363,17 @@ pub enum IsolatedService {
     Fence,
 }
 
+/// What `synchronize` does with what was made or deleted on one member's own slot. Order is the log format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DirectChanges {
+    /// What was made there is destroyed, what was deleted there is imported again.
+    #[default]
+    Undo,
+    /// What was made there becomes the group's, what was deleted there is deleted in the group.
+    Adopt,
+}
+
 /// The group's options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
@@ -374,6 +385,8 @@ pub struct Options {
     pub isolated_service: IsolatedService,
     /// Lets the security officer of the virtual token empty it by C_InitToken.
     pub allow_init_token: bool,
+    /// See [`DirectChanges`].
+    pub direct_changes: DirectChanges,
 }
 
 /// One option, set. Order is the log format.
@@ -387,6 +400,8 @@ pub enum GroupOption {
     IsolatedService(IsolatedService),
     /// See [`Options::allow_init_token`].
     AllowInitToken(bool),
+    /// See [`DirectChanges`].
+    DirectChanges(DirectChanges),
 }
 
 /// What an applied command came to. The same on every member.

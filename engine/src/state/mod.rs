@@ -17,7 +17,7 @@ mod shared;
 
 pub use applications::Applications;
 pub use command::{
-    Authority, Bootstrap, Command, GroupOption, InviteId, IsolatedService, LeaveReason, NewObject, Options,
+    Authority, Bootstrap, Command, DirectChanges, GroupOption, InviteId, IsolatedService, LeaveReason, NewObject, Options,
     Outcome, PartialKeys, RecoveryCopy, Refusal, Rejection, RequestContext, RequestState, Settlement, Smk,
     Verdict,
 };

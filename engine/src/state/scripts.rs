@@ -337,6 +337,10 @@ fn every_command() -> Vec<Command> {
         "remove-client web",
     ];
     commands.extend(later.iter().map(|line| command(&line.split_whitespace().collect::<Vec<_>>())));
+    commands.extend(
+        [DirectChanges::Undo, DirectChanges::Adopt]
+            .map(|value| Command::SetOption(GroupOption::DirectChanges(value))),
+    );
     commands
 }
 

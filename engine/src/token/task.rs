@@ -334,6 +334,14 @@ impl Token {
         self.shared.ledger.index.lock().guests.knows(name)
     }
 
+    /// Makes the copy of a session object that has ended go. Absence is success.
+    ///
+    /// # Errors
+    /// The token fails; the copy goes with the process at the latest, and nobody can name it.
+    pub async fn drop_session(&self, name: SessionName) -> Result<(), TokenError> {
+        self.job(false, move |vault, _| vault.drop_session(name).map_err(|error| vault.judge(error))).await
+    }
+
     /// One operation with a key. A verification answers with nothing.
     ///
     /// # Errors

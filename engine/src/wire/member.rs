@@ -28,6 +28,8 @@ pub enum MemberRequest {
     Readmit(Box<JoinRequest>),
     /// Asks for what this member failed to import: object, reason, tries.
     Failures,
+    /// Undoes or adopts what was changed on this member's own slot, as the group's option says.
+    EndDirect,
 }
 
 /// Raft's calls.
@@ -104,4 +106,6 @@ pub enum MemberAnswer {
     Readmit(Box<super::join::JoinAnswer>),
     /// To Failures: object, reason, tries.
     Failures(Vec<(ObjectId, String, u32)>),
+    /// To EndDirect: what could not be ended, for people.
+    DirectEnded(Vec<String>),
 }

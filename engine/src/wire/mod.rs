@@ -8,7 +8,7 @@ mod member;
 mod slot;
 
 pub use client::{
-    Answer, ClientRequest, CoverageCell, CoverageRow, CoverageState, CreateKey, Deletion, GroupStatus,
+    Adoption, Answer, ClientRequest, CoverageCell, CoverageRow, CoverageState, CreateKey, Deletion, GroupStatus,
     ImportKey, KeyTemplate, MemberStatus, ObjectRow, SecretBytes, UseKind, UseRequest,
 };
 pub use failure::{Failure, FailureKind, Remedy};

@@ -7,7 +7,7 @@ use crate::exit::Problem;
 use crate::output::{self, View};
 use crate::secret;
 use keyraft_engine::domain::{LogIndex, ObjectId, Role};
-use keyraft_engine::state::{GroupOption, IsolatedService, PartialKeys};
+use keyraft_engine::state::{DirectChanges, GroupOption, IsolatedService, PartialKeys};
 use keyraft_engine::wire::{Answer, ClientRequest, CoverageRow};
 use serde_json::json;
 use std::io::IsTerminal;
@@ -152,6 +152,10 @@ fn meaning(option: GroupOption) -> &'static str {
         GroupOption::AllowInmemoryImport(false) => {
             ": no new key passes through the members' memory; keys that did so stay, and new members import them"
         }
+        GroupOption::DirectChanges(DirectChanges::Adopt) => {
+            ": the next 'keyraft synchronize' makes the group's what was made on one member's own slot, and deletes in \
+             the whole group what was deleted there"
+        }
         _ => "",
     }
 }
@@ -172,9 +176,12 @@ fn parse_option(name: &str, value: &str) -> Result<GroupOption, Problem> {
         ("isolated_service", "serve") => Ok(GroupOption::IsolatedService(IsolatedService::Serve)),
         ("isolated_service", "fence") => Ok(GroupOption::IsolatedService(IsolatedService::Fence)),
         ("isolated_service", _) => Err(wrong("serve or fence")),
+        ("direct_changes", "undo") => Ok(GroupOption::DirectChanges(DirectChanges::Undo)),
+        ("direct_changes", "adopt") => Ok(GroupOption::DirectChanges(DirectChanges::Adopt)),
+        ("direct_changes", _) => Err(wrong("undo or adopt")),
         _ => Err(Problem::usage(
             format!("there is no option '{name}'"),
-            "there are partial_keys, allow_inmemory_import, isolated_service and allow_init_token",
+            "there are partial_keys, allow_inmemory_import, isolated_service, allow_init_token and direct_changes",
         )),
     }
 }
@@ -191,6 +198,7 @@ mod tests {
             ("partial_keys", "maybe", "refuse or allow"),
             ("allow_inmemory_import", "1", "true or false"),
             ("isolated_service", "x", "serve or fence"),
+            ("direct_changes", "keep", "undo or adopt"),
             ("x", "y", "partial_keys"),
         ] {
             let problem = parse_option(name, value).expect_err(name);

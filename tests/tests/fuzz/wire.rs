@@ -67,7 +67,7 @@ fn slot_calls() -> Vec<SlotCall> {
         data: secret(b"data"),
     }));
     let call =
-        |ask| SlotCall { who: ClientName("uid:5".into()), ticket: Some(ticket()), seen: LogIndex(1), ask };
+        |ask| SlotCall { who: ClientName("uid:5".into()), ticket: Some(ticket()), seen: LogIndex(1), ask, direct: false };
     asks.into_iter().map(call).collect()
 }
 

@@ -354,6 +354,11 @@ impl Module {
         call!(self, C_Login(session, role, pin.as_ptr().cast_mut(), len(pin.as_bytes())))
     }
 
+    /// C_InitPIN.
+    pub fn init_pin(&self, session: CK_SESSION_HANDLE, pin: &str) -> Answer<()> {
+        call!(self, C_InitPIN(session, pin.as_ptr().cast_mut(), len(pin.as_bytes())))
+    }
+
     /// C_Logout.
     pub fn logout(&self, session: CK_SESSION_HANDLE) -> Answer<()> {
         call!(self, C_Logout(session))
