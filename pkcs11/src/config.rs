@@ -182,7 +182,8 @@ fn own_slots(groups: &[GroupConfig]) -> Result<Vec<MemberConfig>, String> {
     let last = groups.iter().map(|group| group.slot).max().unwrap_or(0);
     let shown = groups.iter().filter(|group| !group.ha_only).flat_map(GroupConfig::alone);
     let numbered = shown.zip(1..).map(|((place, only), behind)| {
-        let slot = last.checked_add(behind).ok_or("group.slot: no numbers are left for the members' own slots")?;
+        let slot =
+            last.checked_add(behind).ok_or("group.slot: no numbers are left for the members' own slots")?;
         Ok(MemberConfig { place, only: GroupConfig { slot, ..only } })
     });
     numbered.collect()

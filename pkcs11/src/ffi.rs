@@ -1572,20 +1572,11 @@ unsafe extern "C" fn C_EncryptMessage(
             let gcm = gcm_message(parameter, parameter_length)?;
             (gcm, bytes(aad, aad_length)?, bytes(data, length)?, room(out, out_length)?)
         };
-        if room == Room::Query || matches!(room, Room::Bytes(space) if space < data.len()) {
-            let told =
-                if room == Room::Query { Output::Length(data.len()) } else { Output::TooSmall(data.len()) };
+        if let Some(told) = told(data.len(), room) {
             // SAFETY: as above.
             return unsafe { deliver(told, out, out_length) };
         }
-        match raw.ivGenerator {
-            CKG_NO_GENERATE => {}
-            CKG_GENERATE | CKG_GENERATE_RANDOM => {
-                message::random_iv(session, &mut gcm.iv, raw.ulIvFixedBits)?
-            }
-            // A counter would be one a member.
-            _ => return Err(Rv(CKR_MECHANISM_PARAM_INVALID)),
-        }
+        fill_iv(session, &raw, &mut gcm)?;
         let sealed = message::encrypt(session, &gcm, aad, data)?;
         // SAFETY: the IV has its length, and pTag has room for the tag, by PKCS#11.
         unsafe {
@@ -1630,9 +1621,7 @@ unsafe extern "C" fn C_DecryptMessage(
             let gcm = gcm_message(parameter, parameter_length)?;
             (gcm, bytes(aad, aad_length)?, bytes(data, length)?, room(out, out_length)?)
         };
-        if room == Room::Query || matches!(room, Room::Bytes(space) if space < data.len()) {
-            let told =
-                if room == Room::Query { Output::Length(data.len()) } else { Output::TooSmall(data.len()) };
+        if let Some(told) = told(data.len(), room) {
             // SAFETY: as above.
             return unsafe { deliver(told, out, out_length) };
         }
@@ -1725,25 +1714,232 @@ unsafe extern "C" fn C_MessageVerifyFinal(session: SessionHandle) -> CK_RV {
     in_session(session, |session| session.end_messages(Kind::Verify))
 }
 
-/// Messages in parts (PKCS#11 v3.0): see FEATURES.md for why they are not there.
-macro_rules! not_there {
-    ($($name:ident ( $($argument:ty),* );)*) => {$(
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(session: SessionHandle, $(_: $argument),*) -> CK_RV {
-            in_session(session, |_| Err(Rv(CKR_FUNCTION_NOT_SUPPORTED)))
-        }
-    )*};
+// ---- messages in parts ----
+
+/// An IV as its generator says.
+fn fill_iv(session: &Session, raw: &CK_GCM_MESSAGE_PARAMS, gcm: &mut message::Gcm) -> Result<()> {
+    match raw.ivGenerator {
+        CKG_NO_GENERATE => Ok(()),
+        CKG_GENERATE | CKG_GENERATE_RANDOM => message::random_iv(session, &mut gcm.iv, raw.ulIvFixedBits),
+        // A counter would be one a member.
+        _ => Err(Rv(CKR_MECHANISM_PARAM_INVALID)),
+    }
 }
 
-not_there! {
-    C_EncryptMessageBegin(*mut c_void, CK_ULONG, Bytes, CK_ULONG);
-    C_EncryptMessageNext(*mut c_void, CK_ULONG, Bytes, CK_ULONG, Bytes, Length, CK_FLAGS);
-    C_DecryptMessageBegin(*mut c_void, CK_ULONG, Bytes, CK_ULONG);
-    C_DecryptMessageNext(*mut c_void, CK_ULONG, Bytes, CK_ULONG, Bytes, Length, CK_FLAGS);
-    C_SignMessageBegin(*mut c_void, CK_ULONG);
-    C_SignMessageNext(*mut c_void, CK_ULONG, Bytes, CK_ULONG, Bytes, Length);
-    C_VerifyMessageBegin(*mut c_void, CK_ULONG);
-    C_VerifyMessageNext(*mut c_void, CK_ULONG, Bytes, CK_ULONG, Bytes, CK_ULONG);
+/// What a caller is told of output of this length; None if it has the room.
+fn told(needed: usize, room: Room) -> Option<Output> {
+    match room {
+        Room::Query => Some(Output::Length(needed)),
+        Room::Bytes(space) if space < needed => Some(Output::TooSmall(needed)),
+        Room::Bytes(_) => None,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn C_EncryptMessageBegin(
+    session: SessionHandle,
+    parameter: *mut c_void,
+    parameter_length: CK_ULONG,
+    aad: Bytes,
+    aad_length: CK_ULONG,
+) -> CK_RV {
+    in_session(session, |session| {
+        // SAFETY: by PKCS#11 a CK_GCM_MESSAGE_PARAMS, and data of its length, or NULL.
+        let ((raw, mut gcm), aad) =
+            unsafe { (gcm_message(parameter, parameter_length)?, bytes(aad, aad_length)?) };
+        fill_iv(session, &raw, &mut gcm)?;
+        let iv = gcm.iv.clone();
+        message::begin_parts(session, Kind::Encrypt, Some((gcm, aad.to_vec())))?;
+        // SAFETY: pIv has this length, by PKCS#11.
+        unsafe { std::ptr::copy_nonoverlapping(iv.as_ptr(), raw.pIv, iv.len()) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn C_EncryptMessageNext(
+    session: SessionHandle,
+    parameter: *mut c_void,
+    parameter_length: CK_ULONG,
+    part: Bytes,
+    length: CK_ULONG,
+    out: Bytes,
+    out_length: Length,
+    flags: CK_FLAGS,
+) -> CK_RV {
+    in_session(session, |session| {
+        // SAFETY: by PKCS#11 a CK_GCM_MESSAGE_PARAMS, data of its length, and a buffer of its own, or NULL.
+        let ((raw, _), part, room) = unsafe {
+            (gcm_message(parameter, parameter_length)?, bytes(part, length)?, room(out, out_length)?)
+        };
+        if flags & CKF_END_OF_MESSAGE == 0 {
+            if room != Room::Query {
+                message::add_part(session, Kind::Encrypt, part)?;
+            }
+            // SAFETY: as above.
+            return unsafe {
+                deliver(told(0, room).unwrap_or(Output::Bytes(Vec::new().into())), out, out_length)
+            };
+        }
+        let seal =
+            |gathering: &message::Gathering, whole: &[u8]| match (told(whole.len(), room), &gathering.gcm) {
+                (Some(told), _) => Ok((told, Vec::new())),
+                (None, Some((gcm, aad))) => {
+                    let sealed = message::encrypt(session, gcm, aad, whole)?;
+                    Ok((Output::Bytes(sealed.ciphertext.into()), sealed.tag))
+                }
+                (None, None) => Err(Rv(CKR_GENERAL_ERROR)),
+            };
+        let waits = |done: &(Output, Vec<u8>)| !matches!(done.0, Output::Bytes(_));
+        let (output, tag) = message::last_part(session, Kind::Encrypt, part, seal, waits)?;
+        // SAFETY: pTag has room for the tag, by PKCS#11; the room for the output was looked at above.
+        unsafe {
+            std::ptr::copy_nonoverlapping(tag.as_ptr(), raw.pTag, tag.len());
+            deliver(output, out, out_length)
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn C_DecryptMessageBegin(
+    session: SessionHandle,
+    parameter: *mut c_void,
+    parameter_length: CK_ULONG,
+    aad: Bytes,
+    aad_length: CK_ULONG,
+) -> CK_RV {
+    in_session(session, |session| {
+        // SAFETY: by PKCS#11 a CK_GCM_MESSAGE_PARAMS, and data of its length, or NULL.
+        let ((_, gcm), aad) = unsafe { (gcm_message(parameter, parameter_length)?, bytes(aad, aad_length)?) };
+        message::begin_parts(session, Kind::Decrypt, Some((gcm, aad.to_vec())))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn C_DecryptMessageNext(
+    session: SessionHandle,
+    parameter: *mut c_void,
+    parameter_length: CK_ULONG,
+    part: Bytes,
+    length: CK_ULONG,
+    out: Bytes,
+    out_length: Length,
+    flags: CK_FLAGS,
+) -> CK_RV {
+    in_session(session, |session| {
+        // SAFETY: by PKCS#11 a CK_GCM_MESSAGE_PARAMS, data of its length, and a buffer of its own, or NULL.
+        let ((raw, _), part, room) = unsafe {
+            (gcm_message(parameter, parameter_length)?, bytes(part, length)?, room(out, out_length)?)
+        };
+        if flags & CKF_END_OF_MESSAGE == 0 {
+            if room != Room::Query {
+                message::add_part(session, Kind::Decrypt, part)?;
+            }
+            // SAFETY: as above.
+            return unsafe {
+                deliver(told(0, room).unwrap_or(Output::Bytes(Vec::new().into())), out, out_length)
+            };
+        }
+        // SAFETY: by PKCS#11 pTag holds a tag of ulTagBits.
+        let tag = unsafe { owned(raw.pTag, raw.ulTagBits.div_ceil(8))? };
+        let open =
+            |gathering: &message::Gathering, whole: &[u8]| match (told(whole.len(), room), &gathering.gcm) {
+                (Some(told), _) => Ok(told),
+                (None, Some((gcm, aad))) => {
+                    let clear = message::decrypt(session, gcm, aad, whole, &tag)?;
+                    if clear.len() > whole.len() {
+                        Err(Rv(CKR_DEVICE_ERROR))
+                    } else {
+                        Ok(Output::Bytes(clear))
+                    }
+                }
+                (None, None) => Err(Rv(CKR_GENERAL_ERROR)),
+            };
+        let waits = |done: &Output| !matches!(done, Output::Bytes(_));
+        let output = message::last_part(session, Kind::Decrypt, part, open, waits)?;
+        // SAFETY: no longer than the message, for which there is room.
+        unsafe { deliver(output, out, out_length) }
+    })
+}
+
+/// C_SignMessageBegin and C_VerifyMessageBegin: their messages have no parameters of their own.
+fn begin_bare(session: SessionHandle, kind: Kind, parameter_length: CK_ULONG) -> CK_RV {
+    in_session(session, |session| {
+        if parameter_length != 0 {
+            return Err(Rv(CKR_MECHANISM_PARAM_INVALID));
+        }
+        message::begin_parts(session, kind, None)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn C_SignMessageBegin(
+    session: SessionHandle,
+    _parameter: *mut c_void,
+    parameter_length: CK_ULONG,
+) -> CK_RV {
+    begin_bare(session, Kind::Sign, parameter_length)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn C_SignMessageNext(
+    session: SessionHandle,
+    _parameter: *mut c_void,
+    _parameter_length: CK_ULONG,
+    part: Bytes,
+    length: CK_ULONG,
+    out: Bytes,
+    out_length: Length,
+) -> CK_RV {
+    in_session(session, |session| {
+        // SAFETY: by PKCS#11 data of its length, or NULL.
+        let part = unsafe { bytes(part, length)? };
+        if out_length.is_null() {
+            return message::add_part(session, Kind::Sign, part);
+        }
+        // SAFETY: by PKCS#11 a buffer of its own, or NULL.
+        let room = unsafe { room(out, out_length)? };
+        let sign = |_: &message::Gathering, whole: &[u8]| {
+            let (Ok(output) | Err((output, _))) = Output::fit(message::sign(session, whole)?, room);
+            Ok(output)
+        };
+        let waits = |done: &Output| !matches!(done, Output::Bytes(_));
+        let output = message::last_part(session, Kind::Sign, part, sign, waits)?;
+        // SAFETY: as above.
+        unsafe { deliver(output, out, out_length) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn C_VerifyMessageBegin(
+    session: SessionHandle,
+    _parameter: *mut c_void,
+    parameter_length: CK_ULONG,
+) -> CK_RV {
+    begin_bare(session, Kind::Verify, parameter_length)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn C_VerifyMessageNext(
+    session: SessionHandle,
+    _parameter: *mut c_void,
+    _parameter_length: CK_ULONG,
+    part: Bytes,
+    length: CK_ULONG,
+    signature: Bytes,
+    signature_length: CK_ULONG,
+) -> CK_RV {
+    in_session(session, |session| {
+        // SAFETY: by PKCS#11 data of its length, or NULL.
+        let part = unsafe { bytes(part, length)? };
+        if signature.is_null() {
+            return message::add_part(session, Kind::Verify, part);
+        }
+        // SAFETY: by PKCS#11 a signature of its length.
+        let signature = unsafe { bytes(signature, signature_length)? };
+        let verify = |_: &message::Gathering, whole: &[u8]| message::verify(session, whole, signature);
+        message::last_part(session, Kind::Verify, part, verify, |()| false)
+    })
 }
 
 // ---- the lists ----

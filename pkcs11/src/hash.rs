@@ -99,7 +99,8 @@ const CHECK_BYTES: usize = 32;
 /// Tells a saved state from other bytes. The crates' form of a state is theirs to change, so it is good in this version
 /// alone.
 fn check(state: &[u8]) -> [u8; CHECK_BYTES] {
-    let begin = sha2::Sha256::new_with_prefix(concat!("keyraft digest state ", env!("CARGO_PKG_VERSION"), "\0"));
+    let begin =
+        sha2::Sha256::new_with_prefix(concat!("keyraft digest state ", env!("CARGO_PKG_VERSION"), "\0"));
     begin.chain_update(state).finalize().into()
 }
 

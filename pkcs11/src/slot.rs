@@ -1,10 +1,10 @@
 //! One group as one slot: who this application is to it, its login, its session objects.
 
 use crate::config::{GroupConfig, MemberConfig};
-use crate::own::{self, Own};
 use crate::link::{Link, Lost, Outcome, Pace};
 use crate::mechanism;
 use crate::object::{Object, Objects};
+use crate::own::{self, Own};
 use crate::rv::{Result, Rv};
 use cryptoki_sys::{
     CKR_DEVICE_ERROR, CKR_GENERAL_ERROR, CKR_KEY_HANDLE_INVALID, CKR_RANDOM_NO_RNG, CKR_TOKEN_NOT_PRESENT,

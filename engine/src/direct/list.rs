@@ -168,7 +168,8 @@ impl List {
     /// For people; None if nothing was changed.
     pub fn summary(&self) -> Option<String> {
         let (made, deleted) = (self.objects.len(), self.deleted.len());
-        (!self.is_empty()).then(|| format!("{made} objects were made and {deleted} deleted on this member alone"))
+        (!self.is_empty())
+            .then(|| format!("{made} objects were made and {deleted} deleted on this member alone"))
     }
 
     fn note_end(&mut self, request: RequestId) {

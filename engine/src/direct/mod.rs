@@ -28,8 +28,10 @@ pub enum DirectError {
     #[error(transparent)]
     File(#[from] DurableError),
     /// An object in it does not open.
-    #[error("object {object} of this member alone does not open: {source}. Move the file 'direct' out of the data \
-             folder to go on without what it lists")]
+    #[error(
+        "object {object} of this member alone does not open: {source}. Move the file 'direct' out of the data \
+             folder to go on without what it lists"
+    )]
     Sealed {
         /// The object.
         object: ObjectId,
@@ -92,13 +94,7 @@ impl Direct {
     }
 
     /// See [`Index::find`].
-    pub fn find(
-        &self,
-        template: &Attributes,
-        private: bool,
-        after: Option<ObjectId>,
-        count: usize,
-    ) -> Page {
+    pub fn find(&self, template: &Attributes, private: bool, after: Option<ObjectId>, count: usize) -> Page {
         self.now.read().index.find(template, private, after, count, |_| true)
     }
 }
@@ -112,8 +108,7 @@ impl Now {
                 Some(key) => envelope::open(key, group, name, &made.envelope),
                 None => Err(EnvelopeError::DoesNotOpen),
             };
-            let content =
-                content.map_err(|source| DirectError::Sealed { object: name.object, source })?;
+            let content = content.map_err(|source| DirectError::Sealed { object: name.object, source })?;
             index.enter(name.object, name.version, &content.record);
             opened.insert(name.object, (name, Arc::new(Opened::new(name.generation, content))));
         }
@@ -201,7 +196,9 @@ mod tests {
             list.delete(ObjectId(object), request(object)).expect("there is room");
         }
         assert_eq!(list.delete(ObjectId(u64::MAX), request(0)), Err(Full));
-        assert!(list.has_ended(request(limits::DIRECT_DELETED_MAX as u64 - 1)) && !list.has_ended(request(0)));
+        assert!(
+            list.has_ended(request(limits::DIRECT_DELETED_MAX as u64 - 1)) && !list.has_ended(request(0))
+        );
         for _ in 0..limits::DIRECT_OBJECTS_MAX {
             made(&mut list, "x");
         }

@@ -152,7 +152,8 @@ impl Core {
             tokio::time::sleep(limits::RETRY_PAUSE).await;
         }
         let troubles = self.progress.troubles().into_iter();
-        findings.extend(troubles.map(|(id, t)| format!("object {id}: {} (tried {} times)", t.reason, t.tries)));
+        findings
+            .extend(troubles.map(|(id, t)| format!("object {id}: {} (tried {} times)", t.reason, t.tries)));
         Ok(Answer::Findings(findings))
     }
 

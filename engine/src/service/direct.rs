@@ -31,7 +31,9 @@ impl Core {
             Err(failure) => failure.message,
         };
         let member = self.named(member);
-        vec![format!("{member}: if anything was changed on its own slot, that waits for the next time: {why}")]
+        vec![format!(
+            "{member}: if anything was changed on its own slot, that waits for the next time: {why}"
+        )]
     }
 
     /// The same on this member.
@@ -91,7 +93,10 @@ impl Core {
                 return Ok(Vec::new());
             }
             if self.clock.now() >= deadline {
-                return Ok(missing.iter().map(|id| format!("object {id} is not imported again yet")).collect());
+                return Ok(missing
+                    .iter()
+                    .map(|id| format!("object {id} is not imported again yet"))
+                    .collect());
             }
             tokio::time::sleep(limits::RETRY_PAUSE).await;
         }
@@ -107,7 +112,8 @@ impl Core {
         let mut findings = Vec::new();
         for made in old.objects() {
             if let Err(failure) = self.hand_to_group(made).await {
-                findings.push(format!("object {} is still this member's alone: {failure}", made.content.object));
+                findings
+                    .push(format!("object {} is still this member's alone: {failure}", made.content.object));
             }
         }
         for object in old.deleted() {
@@ -121,10 +127,8 @@ impl Core {
     /// A request of this member's own.
     fn own_request(&self) -> Result<RequestId, Failure> {
         let nonce = crate::transport::random_bytes().map_err(|e| Failure::new(FailureKind::Internal, e))?;
-        let client = ClientId {
-            born: self.agreed.read(|state| state.applied()),
-            nonce: u64::from_be_bytes(nonce),
-        };
+        let client =
+            ClientId { born: self.agreed.read(|state| state.applied()), nonce: u64::from_be_bytes(nonce) };
         Ok(RequestId { client, sequence: 1 })
     }
 
@@ -169,7 +173,10 @@ impl Core {
         let context = self.context(adoption.request, 0, &name)?;
         let bad = |text: String| Failure::new(FailureKind::BadRequest, text);
         let key = self.keys.get(name.generation).ok_or_else(|| {
-            Failure::new(FailureKind::NotInSync, format!("{} has no envelope key of {}", self.me, name.generation))
+            Failure::new(
+                FailureKind::NotInSync,
+                format!("{} has no envelope key of {}", self.me, name.generation),
+            )
         })?;
         let content = envelope::open(key, self.group, name, &adoption.envelope)
             .map_err(|error| bad(format!("the object is none of this group's: {error}")))?;

@@ -17,9 +17,9 @@ mod shared;
 
 pub use applications::Applications;
 pub use command::{
-    Authority, Bootstrap, Command, DirectChanges, GroupOption, InviteId, IsolatedService, LeaveReason, NewObject, Options,
-    Outcome, PartialKeys, RecoveryCopy, Refusal, Rejection, RequestContext, RequestState, Settlement, Smk,
-    Verdict,
+    Authority, Bootstrap, Command, DirectChanges, GroupOption, InviteId, IsolatedService, LeaveReason,
+    NewObject, Options, Outcome, PartialKeys, RecoveryCopy, Refusal, Rejection, RequestContext, RequestState,
+    Settlement, Smk, Verdict,
 };
 pub use pins::{AttemptTag, Pin, PinHash, Pins};
 pub use requests::RequestTable;

@@ -430,7 +430,7 @@ impl Token {
     }
 
     /// Derives a secret key from a key of the application's (C_DeriveKey), and wraps it under the SMK. Tells its real
-    /// kind. CONCATENATE_BASE_AND_KEY names its second key, an agreed one with DERIVE, by its id.
+    /// kind.
     ///
     /// # Errors
     /// As [`Token::originate_unwrapped`].

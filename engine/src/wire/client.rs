@@ -2,8 +2,8 @@
 
 use super::slot::{SlotCall, SlotReply};
 use crate::domain::{
-    ApplicationName, Attributes, CannotCarry, ContentKey, Envelope, Fingerprint, Generation, GroupId, KeyAlgorithm, Lineage,
-    LogIndex, Mechanism, MemberId, ObjectClass, ObjectId, RequestId, Role,
+    ApplicationName, Attributes, CannotCarry, ContentKey, Envelope, Fingerprint, Generation, GroupId,
+    KeyAlgorithm, Lineage, LogIndex, Mechanism, MemberId, ObjectClass, ObjectId, RequestId, Role,
 };
 use crate::state::{GroupOption, LeaveReason, Options, RecoveryCopy};
 use serde::{Deserialize, Serialize};

@@ -14,7 +14,8 @@ fn said(program: &str, word: &str) -> String {
 #[test]
 fn every_function_is_found_by_its_name() {
     let text = said("nm", "-D");
-    let defined: Vec<&str> = text.lines().filter_map(|line| line.split_once(" T ")).map(|(_, name)| name).collect();
+    let defined: Vec<&str> =
+        text.lines().filter_map(|line| line.split_once(" T ")).map(|(_, name)| name).collect();
     // 68 functions of PKCS#11 2.40, and 24 more of 3.0.
     let ours = defined.iter().filter(|name| name.starts_with("C_")).count();
     assert_eq!(ours, 68 + 24, "{defined:?}");

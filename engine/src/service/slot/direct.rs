@@ -3,8 +3,8 @@
 //!
 //! An object of this member alone is used as a session object is: its name leads to what the list keeps of it.
 
-use super::make::name;
 use super::super::Core;
+use super::make::name;
 use super::{Answered, Halt, answered};
 use crate::direct::{Full, List, Made as Kept, is_direct, session_name};
 use crate::domain::{
@@ -12,8 +12,8 @@ use crate::domain::{
 };
 use crate::envelope;
 use crate::limits;
-use crate::state::{Phase, State};
 use crate::state::command::FIRST_VERSION;
+use crate::state::{Phase, State};
 use crate::virtual_slot::policy::{Asker, Need, day, may_see, may_touch};
 use crate::virtual_slot::{ckr, mechanisms, template, visible};
 use crate::wire::{
@@ -51,7 +51,9 @@ impl Core {
             SlotRequest::SetPin { .. } | SlotRequest::InitPin { .. } => {
                 return Err(refused("the PINs are the group's: change them"));
             }
-            SlotRequest::InitToken { .. } => return Err(refused("C_InitToken empties the whole group: call it")),
+            SlotRequest::InitToken { .. } => {
+                return Err(refused("C_InitToken empties the whole group: call it"));
+            }
             _ => self.may_serve()?,
         }
         let asker = Asker { role: self.ticket_role(call)?, today: day(self.clock.unix()) };
@@ -188,7 +190,8 @@ impl Core {
             self.save_direct(list).await?;
         }
         let made = ids.into_iter().map(|object| {
-            let gone = || Failure::pkcs11(ckr::OBJECT_HANDLE_INVALID, format!("object {object} has gone again"));
+            let gone =
+                || Failure::pkcs11(ckr::OBJECT_HANDLE_INVALID, format!("object {object} has gone again"));
             let (_, opened) = self.direct.get(object).ok_or_else(gone)?;
             Ok(Made { key: KeyRef::Object(object), record: visible(&opened.content.record) })
         });
