@@ -91,7 +91,8 @@ pub enum Command {
     /// Show and set the group's options
     #[command(subcommand, name = "option")]
     GroupOption(Options),
-    /// Compare agreed with held on every member now, and wait for the result
+    /// Compare agreed with held on every member now, and wait for the result; undoes or adopts what was changed on
+    /// members' own slots
     Synchronize,
     /// Show which member holds what
     Coverage,

@@ -140,6 +140,7 @@ const UNSAFE: &[&str] = &[
     "storage/tests/support/power.rs",
     // The module's functions as C applications call them, and fork.
     "tests/src/bin/pkcs11-client/raw.rs",
+    "tests/src/bin/pkcs11-client/raw/wishes.rs",
     // The allocator that counts what a decoder takes.
     "tests/tests/fuzz/meter.rs",
 ];

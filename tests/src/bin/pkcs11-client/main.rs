@@ -4,6 +4,7 @@
 //! module's functions as lines on standard input say, "corners" tries what PKCS#11 wants of a module at its edges.
 
 mod corners;
+mod policy;
 mod raw;
 mod steps;
 mod talk;

@@ -1,4 +1,5 @@
-//! The module's own functions, with the numbers that they return. The only file of this program with `unsafe`.
+//! The module's own functions, with the numbers that they return. With `raw/wishes.rs` the only file of this program
+//! with `unsafe`.
 
 use cryptoki_sys::*;
 use std::ffi::{CStr, c_void};
@@ -103,6 +104,10 @@ fn flag(kind: CK_ATTRIBUTE_TYPE, value: bool) -> CK_ATTRIBUTE {
 const fn plain(mechanism: CK_MECHANISM_TYPE) -> CK_MECHANISM {
     CK_MECHANISM { mechanism, pParameter: null_mut(), ulParameterLen: 0 }
 }
+
+mod wishes;
+
+pub use wishes::{Value, Wish};
 
 impl Module {
     /// Loads it; initialises nothing.
