@@ -3,7 +3,7 @@
 use crate::config::{GroupConfig, MemberConfig};
 use crate::link::{Link, Lost, Pace};
 use keyraft_engine::clock::Clock;
-use keyraft_engine::wire::{SlotCall, SlotInfo};
+use keyraft_engine::wire::{SlotAnswer, SlotCall, SlotInfo, SlotReply};
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,8 @@ const LABEL_BYTES: usize = 32;
 pub(crate) struct Own {
     place: String,
     presence: Link,
+    /// What it was, when it last said so.
+    known: Mutex<Option<SlotInfo>>,
     seen: Mutex<Option<(Instant, bool)>>,
     told: Mutex<Option<bool>>,
 }
@@ -28,20 +30,25 @@ impl Own {
         Self {
             place: config.place.clone(),
             presence: Link::new(&hasty),
+            known: Mutex::default(),
             seen: Mutex::default(),
             told: Mutex::default(),
         }
     }
 
-    /// True if the member answers, whatever it says.
-    pub fn is_present(&self, call: SlotCall) -> bool {
+    /// True if the member answers, whatever it says. `info` asks what it is.
+    pub fn is_present(&self, info: SlotCall) -> bool {
         let seen = *self.seen.lock();
         if let Some((at, present)) = seen
             && Clock.now().saturating_duration_since(at) < PRESENCE_KEPT
         {
             return present;
         }
-        let present = !matches!(self.presence.call(call, Pace::Quick), Err(Lost::Nobody));
+        let answer = self.presence.call(info, Pace::Quick);
+        let present = !matches!(answer, Err(Lost::Nobody));
+        if let Ok(SlotReply { answer: SlotAnswer::Info(info), .. }) = answer {
+            *self.known.lock() = Some(*info);
+        }
         *self.seen.lock() = Some((Clock.now(), present));
         self.told.lock().get_or_insert(present);
         present
@@ -53,8 +60,9 @@ impl Own {
     }
 
     /// Names group and member, or where the member should be.
-    pub fn description(&self, known: Option<&SlotInfo>) -> String {
-        match known.and_then(|info| Some((&info.label, info.member.as_ref()?))) {
+    pub fn description(&self) -> String {
+        let known = self.known.lock();
+        match known.as_ref().and_then(|info| Some((&info.label, info.member.as_ref()?))) {
             Some((label, (member, name))) => format!("keyraft {label}, member {member} ({name})"),
             None => format!("keyraft member at {}", self.place),
         }

@@ -209,11 +209,7 @@ impl Slot {
 
     /// slotDescription
     pub fn description(&self) -> String {
-        let known = self.state.lock().info.clone();
-        match &self.own {
-            None => "keyraft virtual slot".into(),
-            Some(own) => own.description(known.as_ref().map(|known| &known.info)),
-        }
+        self.own.as_ref().map_or_else(|| "keyraft virtual slot".into(), Own::description)
     }
 
     /// Asks anew what the group is (the PINs' states change).

@@ -14,7 +14,7 @@ use crate::envelope::{self, EnvelopeError, EnvelopeKeys};
 use crate::limits;
 use crate::virtual_slot::index::{Index, Page};
 use crate::virtual_slot::sealed::Opened;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,16 +28,16 @@ pub enum DirectError {
     #[error(transparent)]
     File(#[from] DurableError),
     /// An object in it does not open.
-    #[error(
-        "object {object} of this member alone does not open: {source}. Move the file 'direct' out of the data \
-             folder to go on without what it lists"
-    )]
+    #[error("object {object} does not open: {source}")]
     Sealed {
         /// The object.
         object: ObjectId,
         /// Why.
         source: EnvelopeError,
     },
+    /// The list is another one by now.
+    #[error("another change on this member's own slot came first: try again")]
+    Superseded,
 }
 
 /// The list of one member, for many readers.
@@ -46,6 +46,7 @@ pub struct Direct {
     group: GroupId,
     keys: Arc<EnvelopeKeys>,
     now: RwLock<Now>,
+    writing: Mutex<()>,
 }
 
 /// The list as it is on disk, and opened.
@@ -67,16 +68,21 @@ impl Direct {
         let list = durable::read::<List>(&path, limits::DIRECT_LIST_MAX_BYTES)?;
         let list = list.filter(|list| list.is_of(group, member)).unwrap_or_else(|| List::new(group, member));
         let now = Now::of(list, group, &keys)?;
-        Ok(Self { path, group, keys, now: RwLock::new(now) })
+        Ok(Self { path, group, keys, now: RwLock::new(now), writing: Mutex::default() })
     }
 
-    /// The list.
+    /// The list as it is now; what [`Direct::save`] is told that a change was made from.
     pub fn list(&self) -> Arc<List> {
         self.now.read().list.clone()
     }
 
-    /// Puts another list in place: on disk first. Blocks until it is durable there.
-    pub fn save(&self, list: List) -> Result<(), DirectError> {
+    /// Puts another list in the place of `before`: on disk first. Blocks until it is durable there.
+    pub fn save(&self, before: &Arc<List>, list: List) -> Result<(), DirectError> {
+        // Whoever asked for a change may have gone while it was written: the next one must not build on less.
+        let _alone = self.writing.lock();
+        if !Arc::ptr_eq(before, &self.list()) {
+            return Err(DirectError::Superseded);
+        }
         let next = Now::of(list, self.group, &self.keys)?;
         durable::write(&self.path, &*next.list, limits::DIRECT_LIST_MAX_BYTES)?;
         *self.now.write() = next;
@@ -160,7 +166,9 @@ mod tests {
         let (one, two) = (made(&mut list, "one"), made(&mut list, "two"));
         list.delete(ObjectId(9), request(1)).expect("there is room");
         list.remove(two, request(2));
-        direct.save(list).expect("is written");
+        let before = direct.list();
+        direct.save(&before, list.clone()).expect("is written");
+        assert!(matches!(direct.save(&before, list), Err(DirectError::Superseded)));
         let again = open(2);
         assert!(again.get(one).is_some() && again.get(two).is_none());
         assert!(again.is_deleted(ObjectId(9)) && !again.is_deleted(ObjectId(8)));
@@ -182,7 +190,7 @@ mod tests {
         let direct = Direct::open(folder.path(), GROUP, MemberId(2), keys()).expect("opens");
         let mut list = List::clone(&direct.list());
         made(&mut list, "one");
-        direct.save(list).expect("is written");
+        direct.save(&direct.list(), list).expect("is written");
         let mut other = EnvelopeKeys::default();
         other.insert(Generation(1), EnvelopeKey::from_bytes([4; 32]));
         let opened = Direct::open(folder.path(), GROUP, MemberId(2), Arc::new(other));

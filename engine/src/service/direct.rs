@@ -11,6 +11,7 @@ use crate::state::DirectChanges;
 use crate::wire::{
     Adoption, Answer, ClientRequest, Deletion, Failure, FailureKind, MemberAnswer, MemberRequest,
 };
+use std::sync::Arc;
 use tracing::{info, warn};
 
 impl Core {
@@ -59,12 +60,15 @@ impl Core {
         }
     }
 
-    /// Puts another list in place; durable when it returns.
-    pub(super) async fn save_direct(&self, list: List) -> Result<(), Failure> {
+    /// Puts another list in the place of the one that it was made from; durable when it returns.
+    pub(super) async fn save_direct(&self, before: &Arc<List>, list: List) -> Result<(), Failure> {
         let internal = |e: &dyn std::fmt::Display| Failure::new(FailureKind::Internal, e);
-        let direct = self.direct.clone();
-        let saved = tokio::task::spawn_blocking(move || direct.save(list)).await.map_err(|e| internal(&e))?;
-        saved.map_err(|error: DirectError| internal(&error))
+        let (direct, before) = (self.direct.clone(), before.clone());
+        let saved = tokio::task::spawn_blocking(move || direct.save(&before, list)).await;
+        saved.map_err(|e| internal(&e))?.map_err(|error| match error {
+            DirectError::Superseded => Failure::new(FailureKind::Busy, error),
+            error => internal(&error),
+        })
     }
 
     /// Makes what is left of an object of this member alone go.
@@ -77,11 +81,11 @@ impl Core {
         }
     }
 
-    async fn undo(&self, old: &List) -> Result<Vec<String>, Failure> {
-        let mut list = old.clone();
+    async fn undo(&self, old: &Arc<List>) -> Result<Vec<String>, Failure> {
+        let mut list = List::clone(old);
         old.objects().for_each(|made| list.hand_over(made.content.object));
         old.deleted().for_each(|object| list.restore(object));
-        self.save_direct(list).await?;
+        self.save_direct(old, list).await?;
         for made in old.objects() {
             self.forget_direct(made.content).await;
         }
@@ -139,17 +143,19 @@ impl Core {
             None => {
                 // Noted first: whatever happens now, the group gets the object once.
                 let request = self.own_request()?;
-                let mut list = List::clone(&self.direct.list());
+                let before = self.direct.list();
+                let mut list = List::clone(&before);
                 list.begin_adoption(object, request);
-                self.save_direct(list).await?;
+                self.save_direct(&before, list).await?;
                 request
             }
         };
         let adoption = Adoption { request, content: made.content, envelope: made.envelope.clone() };
         self.at_primary(ClientRequest::Adopt(Box::new(adoption))).await?;
-        let mut list = List::clone(&self.direct.list());
+        let before = self.direct.list();
+        let mut list = List::clone(&before);
         list.hand_over(object);
-        self.save_direct(list).await?;
+        self.save_direct(&before, list).await?;
         self.forget_direct(made.content).await;
         Ok(())
     }
@@ -162,9 +168,10 @@ impl Core {
             Err(failure) if failure.kind == FailureKind::NotFound => {}
             Err(failure) => return Err(failure),
         }
-        let mut list = List::clone(&self.direct.list());
+        let before = self.direct.list();
+        let mut list = List::clone(&before);
         list.restore(object);
-        self.save_direct(list).await
+        self.save_direct(&before, list).await
     }
 
     /// Makes an object of one member alone the group's: the same key, a new id. Runs at the primary.
@@ -188,9 +195,9 @@ impl Core {
 
     /// Makes this member's copies of an object of the group go, and keeps them away.
     pub(super) async fn drop_directly(&self, object: ObjectId) -> Result<(), Failure> {
-        let dropped = self.token.drop_object(object).await;
-        // An import that was under way meanwhile is taken back.
+        // The reconciler takes an import back that is under way, and ends this should its caller go.
         self.synchronize.notify_one();
+        let dropped = self.token.drop_object(object).await;
         dropped.map_err(|error| token_failure(self.me, &error))
     }
 }

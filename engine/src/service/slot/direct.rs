@@ -174,7 +174,8 @@ impl Core {
     /// Makes objects of this member alone.
     async fn direct_make(&self, change: Change, by: &MakeBy, asker: Asker) -> Result<SlotAnswer, Halt> {
         let _turn = self.direct_turn.lock().await;
-        let mut list = List::clone(&self.direct.list());
+        let before = self.direct.list();
+        let mut list = List::clone(&before);
         let mut ids = list.made_by(change.request);
         if ids.is_empty() {
             let birth = self.birth(by, asker).await?;
@@ -187,7 +188,7 @@ impl Core {
                 kept.push(self.seal_direct(content_key, &content, change.request)?);
             }
             list.put(kept).map_err(Failure::from)?;
-            self.save_direct(list).await?;
+            self.save_direct(&before, list).await?;
         }
         let made = ids.into_iter().map(|object| {
             let gone =
@@ -223,7 +224,8 @@ impl Core {
             return Err(Failure::pkcs11(ckr::ACTION_PROHIBITED, text));
         }
         let _turn = self.direct_turn.lock().await;
-        let mut list = List::clone(&self.direct.list());
+        let before = self.direct.list();
+        let mut list = List::clone(&before);
         let none = || Failure::pkcs11(ckr::OBJECT_HANDLE_INVALID, format!("there is no object {object}"));
         let (old, opened) = self.direct.get(object).ok_or_else(none)?;
         may_touch(&opened.traits, A::MODIFIABLE, asker.role)?;
@@ -232,7 +234,7 @@ impl Core {
         let next = ContentKey { version: Version(old.version.0 + 1), ..old };
         let request = list.object(object).ok_or_else(none)?.request;
         list.put(vec![self.seal_direct(next, &body, request)?])?;
-        self.save_direct(list).await?;
+        self.save_direct(&before, list).await?;
         self.forget_direct(old).await;
         Ok(SlotAnswer::Record(Box::new(visible(&body.record))))
     }
@@ -240,14 +242,15 @@ impl Core {
     /// C_DestroyObject on this member alone. What is the group's stays there for the others.
     async fn direct_destroy(&self, change: Change, object: ObjectId, asker: Asker) -> Answered {
         let _turn = self.direct_turn.lock().await;
-        let mut list = List::clone(&self.direct.list());
+        let before = self.direct.list();
+        let mut list = List::clone(&before);
         if list.has_ended(change.request) {
             return Ok(SlotAnswer::Done);
         }
         if let Some((content, opened)) = self.direct.get(object) {
             may_touch(&opened.traits, A::DESTROYABLE, asker.role)?;
             list.remove(object, change.request);
-            self.save_direct(list).await?;
+            self.save_direct(&before, list).await?;
             self.forget_direct(content).await;
             return Ok(SlotAnswer::Done);
         }
@@ -255,7 +258,7 @@ impl Core {
         let (traits, _) = self.known_key(object, name)?;
         may_touch(&traits, A::DESTROYABLE, asker.role)?;
         list.delete(object, change.request)?;
-        self.save_direct(list).await?;
+        self.save_direct(&before, list).await?;
         self.drop_directly(object).await?;
         Ok(SlotAnswer::Done)
     }
