@@ -1,7 +1,10 @@
 //! Doors to decoders that nobody but a fuzz target may call from outside. Each says whether the bytes were accepted.
 
+use crate::codec;
 use crate::consensus;
+use crate::direct::List;
 use crate::frames::frame::{self, Ask, Reply};
+use crate::limits;
 use crate::token;
 use crate::virtual_slot::pin;
 use crate::wire::{Request, Response};
@@ -41,4 +44,9 @@ pub fn tag(id: &[u8]) -> bool {
 /// A PIN's hash as the group keeps it: whether it would be computed at all.
 pub fn pin_hash(text: &str) -> bool {
     pin::parse(text).is_some()
+}
+
+/// The list of what was changed on one member's own slot.
+pub fn direct_list(bytes: &[u8]) -> bool {
+    codec::decode::<List>(bytes, limits::DIRECT_LIST_MAX_BYTES).is_ok()
 }

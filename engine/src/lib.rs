@@ -5,6 +5,8 @@
 pub mod limits; // every bound of the system
 pub mod clock; // the one real clock
 pub mod codec; // values to bytes and back
+#[cfg(feature = "member")]
+pub mod durable; // files that are there whole or not at all
 pub mod domain; // objects, attributes, members
 pub mod state; // what the group has agreed on
 #[cfg(feature = "member")]
@@ -26,6 +28,8 @@ pub mod transport; // how it gets there
 pub mod consensus; // how the group agrees
 #[cfg(feature = "member")]
 pub mod virtual_slot; // what applications see, and what they may do
+#[cfg(feature = "member")]
+pub mod direct; // what was changed on one member alone
 #[cfg(feature = "member")]
 pub mod reconciler; // makes held what is agreed
 #[cfg(feature = "member")]

@@ -356,3 +356,13 @@ pub const FORCED_GAP: u64 = 1 << 20;
 pub const FORCED_MEMBER_GAP: u64 = 1000;
 /// Keys that `force-quorum` names as lacking.
 pub const FORCED_NAMED_MAX: usize = 100;
+// Changes on one member's own slot.
+
+/// Objects that lie on one member alone, made on its own slot, until the next `synchronize`.
+pub const DIRECT_OBJECTS_MAX: usize = 256;
+/// Objects of the group that one member alone lacks, deleted on its own slot, until the next `synchronize`.
+pub const DIRECT_DELETED_MAX: usize = 1024;
+/// Deletions on a member's own slot that are remembered, so that a repeated one is answered like the first.
+pub const DIRECT_ENDED_MAX: usize = 256;
+/// The file that lists all of these, bytes.
+pub const DIRECT_LIST_MAX_BYTES: usize = 16 * 1024 * 1024;

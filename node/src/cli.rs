@@ -98,7 +98,8 @@ pub enum Command {
     /// Show and set the group's options
     #[command(subcommand, name = "option")]
     GroupOption(Options),
-    /// Compare agreed with held on every member now, and tell what was done and what could not be
+    /// Compare agreed with held on every member now, and tell what was done and what could not be; undoes or adopts what
+    /// was changed on members' own slots
     Synchronize,
     /// Show which member holds what
     Coverage,
@@ -424,7 +425,7 @@ pub enum Options {
     /// Set one: partial_keys refuse|allow, allow_inmemory_import true|false, isolated_service serve|fence,
     /// allow_init_token true|false, auto_recovery RETRIES[,SECONDS] (0 for none, -1 for no end), primary_override
     /// true|false (priority before uptime when the primary is chosen), uptime_margin_s 0 to 86400 (uptimes that differ by
-    /// no more are equal)
+    /// no more are equal), direct_changes undo|adopt
     Set {
         /// Its name
         name: String,

@@ -292,6 +292,7 @@ fn home_problem(error: HomeError) -> Problem {
 
 fn start_problem(error: StartError) -> Problem {
     let exit = match error {
+        StartError::Direct(_) => Exit::Unexpected,
         StartError::Home(error) => return home_problem(error),
         StartError::Group(failure) => return failure.into(),
         StartError::Token(TokenError::Exists { .. }) => Exit::Refused,

@@ -199,6 +199,7 @@ pub fn options(status: &GroupStatus) -> View {
     let word = |value: Value| value.as_str().unwrap_or_default().to_string();
     let partial = word(json!(status.options.partial_keys));
     let isolated = word(json!(status.options.isolated_service));
+    let direct = word(json!(status.options.direct_changes));
     let rows = [
         vec!["partial_keys".into(), partial.clone()],
         vec!["allow_inmemory_import".into(), status.options.allow_inmemory_import.to_string()],
@@ -207,6 +208,7 @@ pub fn options(status: &GroupStatus) -> View {
         vec!["auto_recovery".into(), recovery_text(&status.options.auto_recovery)],
         vec!["primary_override".into(), status.options.primary_override.to_string()],
         vec!["uptime_margin_s".into(), status.options.uptime_margin_s.to_string()],
+        vec!["direct_changes".into(), direct.clone()],
     ];
     View {
         text: table(&["OPTION", "VALUE"], rows),
@@ -218,6 +220,7 @@ pub fn options(status: &GroupStatus) -> View {
             "auto_recovery": recovery_json(&status.options.auto_recovery),
             "primary_override": status.options.primary_override,
             "uptime_margin_s": status.options.uptime_margin_s,
+            "direct_changes": direct,
         }),
     }
 }

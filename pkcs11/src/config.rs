@@ -16,6 +16,17 @@ use zeroize::Zeroizing;
 pub(crate) struct Config {
     /// One slot each.
     pub groups: Vec<GroupConfig>,
+    /// Behind those, one slot for each member of the groups with `ha_only = false`.
+    pub members: Vec<MemberConfig>,
+}
+
+/// One member's own slot.
+#[derive(Clone, Debug)]
+pub(crate) struct MemberConfig {
+    /// Where it answers, for people.
+    pub place: String,
+    /// The group, as if this were its only member; `slot` is the member's.
+    pub only: GroupConfig,
 }
 
 /// One group.
@@ -35,9 +46,25 @@ pub(crate) struct GroupConfig {
     pub weights: BTreeMap<String, u32>,
     /// The most data of one call that is sent again when a member is lost under it, bytes.
     pub replay_bytes_max: usize,
+    /// Its members show no slots of their own.
+    pub ha_only: bool,
 }
 
 impl GroupConfig {
+    /// Each member alone, by its place.
+    fn alone(&self) -> impl Iterator<Item = (String, Self)> {
+        let sockets = self.sockets.iter().map(|socket| {
+            let only = Self { sockets: vec![socket.clone()], remote: None, ..self.clone() };
+            (socket.display().to_string(), only)
+        });
+        let remote = self.remote.iter().flat_map(|remote| remote.members.iter().map(move |at| (at, remote)));
+        let remote = remote.map(|(at, remote)| {
+            let remote = Remote { members: vec![at.clone()], credentials: remote.credentials.clone() };
+            (at.clone(), Self { sockets: Vec::new(), remote: Some(remote), ..self.clone() })
+        });
+        sockets.chain(remote)
+    }
+
     /// Each member's name in the file, in the order in which they are known.
     fn names(&self) -> impl Iterator<Item = String> {
         let sockets = self.sockets.iter().map(|path| path.display().to_string());
@@ -82,6 +109,7 @@ struct GroupTable {
     #[serde(default)]
     weights: BTreeMap<String, u32>,
     replay_bytes_max: Option<usize>,
+    ha_only: Option<bool>,
 }
 
 /// Groups that one file may name.
@@ -170,12 +198,27 @@ pub(crate) fn parse(text: &str, folder: &Path) -> Result<Config, String> {
         let timeout = Duration::from_millis(timeout_ms);
         let ranking = ranking(table.ranking.as_deref())?;
         let replay_bytes_max = replay_bytes_max(table.replay_bytes_max)?;
+        let ha_only = table.ha_only.unwrap_or(true);
         let (sockets, weights) = (table.sockets, table.weights);
-        let group = GroupConfig { sockets, remote, slot, timeout, ranking, weights, replay_bytes_max };
+        let group =
+            GroupConfig { sockets, remote, slot, timeout, ranking, weights, replay_bytes_max, ha_only };
         check_weights(&group)?;
         groups.push(group);
     }
-    Ok(Config { groups })
+    let members = own_slots(&groups)?;
+    Ok(Config { groups, members })
+}
+
+/// The slots of single members: numbered behind the groups', in the order of the file.
+fn own_slots(groups: &[GroupConfig]) -> Result<Vec<MemberConfig>, String> {
+    let last = groups.iter().map(|group| group.slot).max().unwrap_or(0);
+    let shown = groups.iter().filter(|group| !group.ha_only).flat_map(GroupConfig::alone);
+    let numbered = shown.zip(1..).map(|((place, only), behind)| {
+        let slot =
+            last.checked_add(behind).ok_or("group.slot: no numbers are left for the members' own slots")?;
+        Ok(MemberConfig { place, only: GroupConfig { slot, ..only } })
+    });
+    numbered.collect()
 }
 
 fn ranking(name: Option<&str>) -> Result<Ranking, String> {
@@ -279,6 +322,22 @@ mod tests {
             let config = read_text(&text).expect("good");
             assert_eq!((config.groups[0].ranking, config.groups[0].weights()), (ranking, vec![1, 3]));
         }
+    }
+
+    #[test]
+    fn members_have_slots_of_their_own_behind_the_groups() {
+        let config = read_text(
+            "[[group]]\nsockets = ['/run/a', '/run/b']\nha_only = false\n[[group]]\nsockets = ['/run/c']\nslot = 7\n\
+             [[group]]\nsockets = ['/run/d']\nha_only = false",
+        )
+        .expect("good");
+        let slots: Vec<_> = config.members.iter().map(|own| (own.only.slot, own.place.as_str())).collect();
+        assert_eq!(slots, [(8, "/run/a"), (9, "/run/b"), (10, "/run/d")]);
+        assert_eq!(config.members[1].only.sockets, [PathBuf::from("/run/b")]);
+        let hidden = read_text("[[group]]\nsockets = ['/run/a']").expect("good");
+        assert!(hidden.members.is_empty());
+        let full = format!("[[group]]\nsockets = ['/run/a']\nha_only = false\nslot = {}", i64::MAX);
+        assert_eq!(read_text(&full).map(|config| config.members[0].only.slot), Ok(1 << 63));
     }
 
     #[test]

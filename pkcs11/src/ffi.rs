@@ -1,6 +1,5 @@
 //! The door to C: the only file with `unsafe`. Each function reads its pointers, calls its safe twin, and writes what
 //! came of it. A panic becomes CKR_GENERAL_ERROR; nothing unwinds into C.
-#![expect(non_snake_case, reason = "PKCS#11 names its functions so")]
 
 use crate::attribute::{self, Shape, Unreadable};
 use crate::make;
@@ -441,6 +440,7 @@ unsafe fn hkdf(raw: &CK_MECHANISM) -> Result<Parameters> {
 
 // ---- general ----
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_Initialize(args: *mut c_void) -> CK_RV {
     guard(|| {
         if process::current().is_ok() {
@@ -468,6 +468,7 @@ unsafe extern "C" fn C_Initialize(args: *mut c_void) -> CK_RV {
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_Finalize(reserved: *mut c_void) -> CK_RV {
     guard(|| {
         process::current()?;
@@ -478,6 +479,7 @@ unsafe extern "C" fn C_Finalize(reserved: *mut c_void) -> CK_RV {
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_GetInfo(info: *mut CK_INFO) -> CK_RV {
     within(|_| {
         let told = CK_INFO {
@@ -492,7 +494,7 @@ unsafe extern "C" fn C_GetInfo(info: *mut CK_INFO) -> CK_RV {
     })
 }
 
-/// The one function that is found by name: the door to all others.
+/// The door to all others, which are found by their names as well: some programs look for nothing else.
 ///
 /// # Safety
 /// `list` is NULL or a place for a pointer (PKCS#11 v3.1 section 5.4.4).
@@ -545,21 +547,24 @@ pub unsafe extern "C" fn C_GetInterface(
 
 // ---- slots and tokens ----
 
-unsafe extern "C" fn C_GetSlotList(_present: CK_BBOOL, list: *mut CK_SLOT_ID, count: Length) -> CK_RV {
+#[unsafe(no_mangle)]
+unsafe extern "C" fn C_GetSlotList(present: CK_BBOOL, list: *mut CK_SLOT_ID, count: Length) -> CK_RV {
     within(|module| {
-        let slots = module.slots();
+        let slots = module.slots(present != CK_FALSE);
         // SAFETY: by PKCS#11 a list with its room, or NULL.
         unsafe { deliver_list(&slots, list, count) }
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_GetSlotInfo(slot: CK_SLOT_ID, info: *mut CK_SLOT_INFO) -> CK_RV {
     within(|module| {
-        module.slot(slot)?;
+        let slot = module.slot(slot)?;
+        let present = if slot.is_present() { CKF_TOKEN_PRESENT } else { 0 };
         let told = CK_SLOT_INFO {
-            slotDescription: padded("keyraft virtual slot"),
+            slotDescription: padded(&slot.description()),
             manufacturerID: padded("keyraft"),
-            flags: CKF_TOKEN_PRESENT,
+            flags: present | if slot.own.is_some() { CKF_REMOVABLE_DEVICE } else { 0 },
             hardwareVersion: version(),
             firmwareVersion: version(),
         };
@@ -568,9 +573,11 @@ unsafe extern "C" fn C_GetSlotInfo(slot: CK_SLOT_ID, info: *mut CK_SLOT_INFO) ->
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_GetTokenInfo(id: CK_SLOT_ID, info: *mut CK_TOKEN_INFO) -> CK_RV {
     within(|module| {
         let slot = module.slot(id)?;
+        slot.must_be_present()?;
         let known = slot.learn()?;
         let (user, so) = (known.info.user_pin, known.info.so_pin);
         let mut flags = CKF_RNG | CKF_LOGIN_REQUIRED | CKF_TOKEN_INITIALIZED | CKF_DUAL_CRYPTO_OPERATIONS;
@@ -588,10 +595,10 @@ unsafe extern "C" fn C_GetTokenInfo(id: CK_SLOT_ID, info: *mut CK_TOKEN_INFO) ->
         told(so.tries >= so.tries_max, CKF_SO_PIN_LOCKED);
         let (sessions, read_write) = module.session_counts(id);
         let told = CK_TOKEN_INFO {
-            label: padded(&known.info.label),
+            label: padded(&known.label()),
             manufacturerID: padded("keyraft"),
-            model: padded("virtual slot"),
-            serialNumber: padded(&known.info.group.to_string()),
+            model: padded(if slot.own.is_some() { "member" } else { "virtual slot" }),
+            serialNumber: padded(&known.serial()),
             flags,
             ulMaxSessionCount: CK_EFFECTIVELY_INFINITE,
             ulSessionCount: sessions,
@@ -612,19 +619,25 @@ unsafe extern "C" fn C_GetTokenInfo(id: CK_SLOT_ID, info: *mut CK_TOKEN_INFO) ->
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_WaitForSlotEvent(
     flags: CK_FLAGS,
-    _slot: *mut CK_SLOT_ID,
+    slot: *mut CK_SLOT_ID,
     reserved: *mut c_void,
 ) -> CK_RV {
-    // Slots and their tokens never come or go.
-    within(|_| match flags & CKF_DONT_BLOCK {
+    // The tokens of groups never come or go, those of members' own slots do.
+    within(|module| match flags & CKF_DONT_BLOCK {
         _ if !reserved.is_null() => Err(BAD),
         0 => Err(Rv(CKR_FUNCTION_NOT_SUPPORTED)),
-        _ => Err(Rv(CKR_NO_EVENT)),
+        _ => {
+            let turned = module.turned().ok_or(Rv(CKR_NO_EVENT))?;
+            // SAFETY: by PKCS#11 a place for a slot's id, or NULL.
+            unsafe { put(slot, turned) }
+        }
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_GetMechanismList(
     slot: CK_SLOT_ID,
     list: *mut CK_MECHANISM_TYPE,
@@ -638,6 +651,7 @@ unsafe extern "C" fn C_GetMechanismList(
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_GetMechanismInfo(
     slot: CK_SLOT_ID,
     number: CK_MECHANISM_TYPE,
@@ -656,17 +670,20 @@ unsafe extern "C" fn C_GetMechanismInfo(
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_InitToken(slot: CK_SLOT_ID, pin: Bytes, length: CK_ULONG, _label: Bytes) -> CK_RV {
     // The label is the group's, and stays.
     // SAFETY: by PKCS#11 a PIN of its length, or NULL.
     within(|module| module.init_token(slot, unsafe { bytes(pin, length)? }))
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_InitPIN(session: SessionHandle, pin: Bytes, length: CK_ULONG) -> CK_RV {
     // SAFETY: by PKCS#11 a PIN of its length, or NULL.
     in_session(session, |session| module::init_pin(session, unsafe { bytes(pin, length)? }))
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_SetPIN(
     session: SessionHandle,
     old: Bytes,
@@ -682,6 +699,7 @@ unsafe extern "C" fn C_SetPIN(
 
 // ---- sessions ----
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_OpenSession(
     slot: CK_SLOT_ID,
     flags: CK_FLAGS,
@@ -703,14 +721,17 @@ unsafe extern "C" fn C_OpenSession(
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_CloseSession(session: SessionHandle) -> CK_RV {
     within(|module| module.close_session(session))
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_CloseAllSessions(slot: CK_SLOT_ID) -> CK_RV {
     within(|module| module.close_all(slot))
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_GetSessionInfo(session: SessionHandle, info: *mut CK_SESSION_INFO) -> CK_RV {
     in_session(session, |session| {
         let read_write = if session.read_write { CKF_RW_SESSION } else { 0 };
@@ -725,21 +746,32 @@ unsafe extern "C" fn C_GetSessionInfo(session: SessionHandle, info: *mut CK_SESS
     })
 }
 
-unsafe extern "C" fn C_GetOperationState(session: SessionHandle, _state: Bytes, _length: Length) -> CK_RV {
-    in_session(session, |_| Err(Rv(CKR_STATE_UNSAVEABLE)))
+#[unsafe(no_mangle)]
+unsafe extern "C" fn C_GetOperationState(session: SessionHandle, state: Bytes, length: Length) -> CK_RV {
+    in_session(session, |session| {
+        // SAFETY: by PKCS#11 a buffer of its length, or NULL.
+        let output = module::save_state(session, unsafe { room(state, length)? })?;
+        // SAFETY: as above.
+        unsafe { deliver(output, state, length) }
+    })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_SetOperationState(
     session: SessionHandle,
-    _state: Bytes,
-    _length: CK_ULONG,
-    _encryption_key: CK_OBJECT_HANDLE,
-    _authentication_key: CK_OBJECT_HANDLE,
+    state: Bytes,
+    length: CK_ULONG,
+    encryption_key: CK_OBJECT_HANDLE,
+    authentication_key: CK_OBJECT_HANDLE,
 ) -> CK_RV {
-    // C_GetOperationState gives out none, so none is ours.
-    in_session(session, |_| Err(Rv(CKR_SAVED_STATE_INVALID)))
+    in_session(session, |session| {
+        // SAFETY: by PKCS#11 a state of its length, or NULL.
+        let state = unsafe { bytes(state, length)? };
+        module::restore_state(session, state, [encryption_key, authentication_key])
+    })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_Login(
     session: SessionHandle,
     user: CK_USER_TYPE,
@@ -763,6 +795,7 @@ unsafe extern "C" fn C_Login(
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_LoginUser(
     session: SessionHandle,
     user: CK_USER_TYPE,
@@ -779,10 +812,12 @@ unsafe extern "C" fn C_LoginUser(
     unsafe { C_Login(session, user, pin, length) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_Logout(session: SessionHandle) -> CK_RV {
     in_session(session, |session| session.slot.logout())
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_SessionCancel(session: SessionHandle, flags: CK_FLAGS) -> CK_RV {
     in_session(session, |session| {
         if flags & (CKF_ENCRYPT | CKF_DECRYPT) != 0 {
@@ -810,6 +845,7 @@ unsafe extern "C" fn C_SessionCancel(session: SessionHandle, flags: CK_FLAGS) ->
 
 // ---- objects ----
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_CreateObject(
     session: SessionHandle,
     list: *mut CK_ATTRIBUTE,
@@ -827,6 +863,7 @@ unsafe extern "C" fn C_CreateObject(
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_CopyObject(
     session: SessionHandle,
     of: CK_OBJECT_HANDLE,
@@ -845,10 +882,12 @@ unsafe extern "C" fn C_CopyObject(
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_DestroyObject(session: SessionHandle, object: CK_OBJECT_HANDLE) -> CK_RV {
     in_session(session, |session| module::destroy_object(session, object))
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_GetObjectSize(
     session: SessionHandle,
     object: CK_OBJECT_HANDLE,
@@ -861,6 +900,7 @@ unsafe extern "C" fn C_GetObjectSize(
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_GetAttributeValue(
     session: SessionHandle,
     object: CK_OBJECT_HANDLE,
@@ -881,6 +921,7 @@ unsafe extern "C" fn C_GetAttributeValue(
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_SetAttributeValue(
     session: SessionHandle,
     object: CK_OBJECT_HANDLE,
@@ -891,6 +932,7 @@ unsafe extern "C" fn C_SetAttributeValue(
     in_session(session, |session| module::set_attributes(session, object, &unsafe { template(list, count)? }))
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_FindObjectsInit(
     session: SessionHandle,
     list: *mut CK_ATTRIBUTE,
@@ -900,6 +942,7 @@ unsafe extern "C" fn C_FindObjectsInit(
     in_session(session, |session| module::find_init(session, unsafe { template(list, count)? }))
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_FindObjects(
     session: SessionHandle,
     list: *mut CK_OBJECT_HANDLE,
@@ -920,6 +963,7 @@ unsafe extern "C" fn C_FindObjects(
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_FindObjectsFinal(session: SessionHandle) -> CK_RV {
     in_session(session, module::find_final)
 }
@@ -1006,6 +1050,7 @@ unsafe fn update(session: SessionHandle, kind: Kind, part: Bytes, length: CK_ULO
     in_session(session, |session| module::update(session, kind, unsafe { bytes(part, length)? }))
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_EncryptInit(
     session: SessionHandle,
     mechanism: *mut CK_MECHANISM,
@@ -1015,6 +1060,7 @@ unsafe extern "C" fn C_EncryptInit(
     unsafe { begin(session, Kind::Encrypt, mechanism, key) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_DecryptInit(
     session: SessionHandle,
     mechanism: *mut CK_MECHANISM,
@@ -1024,6 +1070,7 @@ unsafe extern "C" fn C_DecryptInit(
     unsafe { begin(session, Kind::Decrypt, mechanism, key) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_SignInit(
     session: SessionHandle,
     mechanism: *mut CK_MECHANISM,
@@ -1033,6 +1080,7 @@ unsafe extern "C" fn C_SignInit(
     unsafe { begin(session, Kind::Sign, mechanism, key) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_SignRecoverInit(
     session: SessionHandle,
     mechanism: *mut CK_MECHANISM,
@@ -1042,6 +1090,7 @@ unsafe extern "C" fn C_SignRecoverInit(
     unsafe { begin(session, Kind::SignRecover, mechanism, key) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_VerifyInit(
     session: SessionHandle,
     mechanism: *mut CK_MECHANISM,
@@ -1051,6 +1100,7 @@ unsafe extern "C" fn C_VerifyInit(
     unsafe { begin(session, Kind::Verify, mechanism, key) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_VerifyRecoverInit(
     session: SessionHandle,
     mechanism: *mut CK_MECHANISM,
@@ -1060,6 +1110,7 @@ unsafe extern "C" fn C_VerifyRecoverInit(
     unsafe { begin(session, Kind::VerifyRecover, mechanism, key) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_Encrypt(
     session: SessionHandle,
     data: Bytes,
@@ -1071,6 +1122,7 @@ unsafe extern "C" fn C_Encrypt(
     unsafe { single(session, Kind::Encrypt, (data, length), (out, out_length)) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_Decrypt(
     session: SessionHandle,
     data: Bytes,
@@ -1082,6 +1134,7 @@ unsafe extern "C" fn C_Decrypt(
     unsafe { single(session, Kind::Decrypt, (data, length), (out, out_length)) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_Sign(
     session: SessionHandle,
     data: Bytes,
@@ -1093,6 +1146,7 @@ unsafe extern "C" fn C_Sign(
     unsafe { single(session, Kind::Sign, (data, length), (out, out_length)) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_SignRecover(
     session: SessionHandle,
     data: Bytes,
@@ -1104,6 +1158,7 @@ unsafe extern "C" fn C_SignRecover(
     unsafe { single(session, Kind::SignRecover, (data, length), (out, out_length)) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_VerifyRecover(
     session: SessionHandle,
     data: Bytes,
@@ -1115,6 +1170,7 @@ unsafe extern "C" fn C_VerifyRecover(
     unsafe { single(session, Kind::VerifyRecover, (data, length), (out, out_length)) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_EncryptUpdate(
     session: SessionHandle,
     part: Bytes,
@@ -1126,6 +1182,7 @@ unsafe extern "C" fn C_EncryptUpdate(
     unsafe { update_cipher(session, Kind::Encrypt, (part, length), (out, out_length), |_, _, _| Ok(())) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_DecryptUpdate(
     session: SessionHandle,
     part: Bytes,
@@ -1137,31 +1194,37 @@ unsafe extern "C" fn C_DecryptUpdate(
     unsafe { update_cipher(session, Kind::Decrypt, (part, length), (out, out_length), |_, _, _| Ok(())) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_EncryptFinal(session: SessionHandle, out: Bytes, out_length: Length) -> CK_RV {
     // SAFETY: by PKCS#11 a buffer of its length, or NULL.
     unsafe { finish(session, Kind::Encrypt, out, out_length) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_DecryptFinal(session: SessionHandle, out: Bytes, out_length: Length) -> CK_RV {
     // SAFETY: by PKCS#11 a buffer of its length, or NULL.
     unsafe { finish(session, Kind::Decrypt, out, out_length) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_SignFinal(session: SessionHandle, out: Bytes, out_length: Length) -> CK_RV {
     // SAFETY: by PKCS#11 a buffer of its length, or NULL.
     unsafe { finish(session, Kind::Sign, out, out_length) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_SignUpdate(session: SessionHandle, part: Bytes, length: CK_ULONG) -> CK_RV {
     // SAFETY: by PKCS#11 data of its length, or NULL.
     unsafe { update(session, Kind::Sign, part, length) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_VerifyUpdate(session: SessionHandle, part: Bytes, length: CK_ULONG) -> CK_RV {
     // SAFETY: by PKCS#11 data of its length, or NULL.
     unsafe { update(session, Kind::Verify, part, length) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_Verify(
     session: SessionHandle,
     data: Bytes,
@@ -1176,11 +1239,13 @@ unsafe extern "C" fn C_Verify(
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_VerifyFinal(session: SessionHandle, signature: Bytes, length: CK_ULONG) -> CK_RV {
     // SAFETY: by PKCS#11 a signature of its length, or NULL.
     in_session(session, |session| module::finish_verify(session, unsafe { bytes(signature, length)? }))
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_DigestInit(session: SessionHandle, raw: *mut CK_MECHANISM) -> CK_RV {
     in_session(session, |session| {
         if raw.is_null() {
@@ -1192,6 +1257,7 @@ unsafe extern "C" fn C_DigestInit(session: SessionHandle, raw: *mut CK_MECHANISM
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_Digest(
     session: SessionHandle,
     data: Bytes,
@@ -1208,15 +1274,18 @@ unsafe extern "C" fn C_Digest(
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_DigestUpdate(session: SessionHandle, part: Bytes, length: CK_ULONG) -> CK_RV {
     // SAFETY: by PKCS#11 data of its length, or NULL.
     in_session(session, |session| module::digest_update(session, unsafe { bytes(part, length)? }))
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_DigestKey(session: SessionHandle, key: CK_OBJECT_HANDLE) -> CK_RV {
     in_session(session, |session| module::digest_key(session, key))
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_DigestFinal(session: SessionHandle, out: Bytes, out_length: Length) -> CK_RV {
     in_session(session, |session| {
         // SAFETY: by PKCS#11 a buffer of its length, or NULL.
@@ -1226,6 +1295,7 @@ unsafe extern "C" fn C_DigestFinal(session: SessionHandle, out: Bytes, out_lengt
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_DigestEncryptUpdate(
     session: SessionHandle,
     part: Bytes,
@@ -1238,6 +1308,7 @@ unsafe extern "C" fn C_DigestEncryptUpdate(
     unsafe { update_cipher(session, Kind::Encrypt, (part, length), (out, out_length), digest) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_DecryptDigestUpdate(
     session: SessionHandle,
     part: Bytes,
@@ -1250,6 +1321,7 @@ unsafe extern "C" fn C_DecryptDigestUpdate(
     unsafe { update_cipher(session, Kind::Decrypt, (part, length), (out, out_length), digest) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_SignEncryptUpdate(
     session: SessionHandle,
     part: Bytes,
@@ -1262,6 +1334,7 @@ unsafe extern "C" fn C_SignEncryptUpdate(
     unsafe { update_cipher(session, Kind::Encrypt, (part, length), (out, out_length), sign) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_DecryptVerifyUpdate(
     session: SessionHandle,
     part: Bytes,
@@ -1276,6 +1349,7 @@ unsafe extern "C" fn C_DecryptVerifyUpdate(
 
 // ---- keys ----
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_GenerateKey(
     session: SessionHandle,
     raw: *mut CK_MECHANISM,
@@ -1295,6 +1369,7 @@ unsafe extern "C" fn C_GenerateKey(
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_GenerateKeyPair(
     session: SessionHandle,
     raw: *mut CK_MECHANISM,
@@ -1322,6 +1397,7 @@ unsafe extern "C" fn C_GenerateKeyPair(
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_WrapKey(
     session: SessionHandle,
     raw: *mut CK_MECHANISM,
@@ -1339,6 +1415,7 @@ unsafe extern "C" fn C_WrapKey(
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_UnwrapKey(
     session: SessionHandle,
     raw: *mut CK_MECHANISM,
@@ -1365,6 +1442,7 @@ unsafe extern "C" fn C_UnwrapKey(
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_DeriveKey(
     session: SessionHandle,
     raw: *mut CK_MECHANISM,
@@ -1387,11 +1465,13 @@ unsafe extern "C" fn C_DeriveKey(
 
 // ---- random, and what is left of parallel functions ----
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_SeedRandom(session: SessionHandle, _seed: Bytes, _length: CK_ULONG) -> CK_RV {
     // Tokens seed themselves; a seed is taken and not needed.
     in_session(session, |_| Ok(()))
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_GenerateRandom(session: SessionHandle, out: Bytes, length: CK_ULONG) -> CK_RV {
     in_session(session, |session| {
         if out.is_null() {
@@ -1404,10 +1484,12 @@ unsafe extern "C" fn C_GenerateRandom(session: SessionHandle, out: Bytes, length
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_GetFunctionStatus(_session: SessionHandle) -> CK_RV {
     within(|_| Err(Rv(CKR_FUNCTION_NOT_PARALLEL)))
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_CancelFunction(_session: SessionHandle) -> CK_RV {
     within(|_| Err(Rv(CKR_FUNCTION_NOT_PARALLEL)))
 }
@@ -1462,6 +1544,7 @@ unsafe fn gcm_message(
     Ok((raw, gcm))
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_MessageEncryptInit(
     session: SessionHandle,
     raw: *mut CK_MECHANISM,
@@ -1471,6 +1554,7 @@ unsafe extern "C" fn C_MessageEncryptInit(
     unsafe { begin_messages(session, Kind::Encrypt, raw, key) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_EncryptMessage(
     session: SessionHandle,
     parameter: *mut c_void,
@@ -1488,20 +1572,11 @@ unsafe extern "C" fn C_EncryptMessage(
             let gcm = gcm_message(parameter, parameter_length)?;
             (gcm, bytes(aad, aad_length)?, bytes(data, length)?, room(out, out_length)?)
         };
-        if room == Room::Query || matches!(room, Room::Bytes(space) if space < data.len()) {
-            let told =
-                if room == Room::Query { Output::Length(data.len()) } else { Output::TooSmall(data.len()) };
+        if let Some(told) = told(data.len(), room) {
             // SAFETY: as above.
             return unsafe { deliver(told, out, out_length) };
         }
-        match raw.ivGenerator {
-            CKG_NO_GENERATE => {}
-            CKG_GENERATE | CKG_GENERATE_RANDOM => {
-                message::random_iv(session, &mut gcm.iv, raw.ulIvFixedBits)?
-            }
-            // A counter would be one a member.
-            _ => return Err(Rv(CKR_MECHANISM_PARAM_INVALID)),
-        }
+        fill_iv(session, &raw, &mut gcm)?;
         let sealed = message::encrypt(session, &gcm, aad, data)?;
         // SAFETY: the IV has its length, and pTag has room for the tag, by PKCS#11.
         unsafe {
@@ -1513,10 +1588,12 @@ unsafe extern "C" fn C_EncryptMessage(
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_MessageEncryptFinal(session: SessionHandle) -> CK_RV {
     in_session(session, |session| session.end_messages(Kind::Encrypt))
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_MessageDecryptInit(
     session: SessionHandle,
     raw: *mut CK_MECHANISM,
@@ -1526,6 +1603,7 @@ unsafe extern "C" fn C_MessageDecryptInit(
     unsafe { begin_messages(session, Kind::Decrypt, raw, key) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_DecryptMessage(
     session: SessionHandle,
     parameter: *mut c_void,
@@ -1543,9 +1621,7 @@ unsafe extern "C" fn C_DecryptMessage(
             let gcm = gcm_message(parameter, parameter_length)?;
             (gcm, bytes(aad, aad_length)?, bytes(data, length)?, room(out, out_length)?)
         };
-        if room == Room::Query || matches!(room, Room::Bytes(space) if space < data.len()) {
-            let told =
-                if room == Room::Query { Output::Length(data.len()) } else { Output::TooSmall(data.len()) };
+        if let Some(told) = told(data.len(), room) {
             // SAFETY: as above.
             return unsafe { deliver(told, out, out_length) };
         }
@@ -1560,10 +1636,12 @@ unsafe extern "C" fn C_DecryptMessage(
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_MessageDecryptFinal(session: SessionHandle) -> CK_RV {
     in_session(session, |session| session.end_messages(Kind::Decrypt))
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_MessageSignInit(
     session: SessionHandle,
     raw: *mut CK_MECHANISM,
@@ -1573,6 +1651,7 @@ unsafe extern "C" fn C_MessageSignInit(
     unsafe { begin_messages(session, Kind::Sign, raw, key) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_SignMessage(
     session: SessionHandle,
     _parameter: *mut c_void,
@@ -1595,10 +1674,12 @@ unsafe extern "C" fn C_SignMessage(
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_MessageSignFinal(session: SessionHandle) -> CK_RV {
     in_session(session, |session| session.end_messages(Kind::Sign))
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_MessageVerifyInit(
     session: SessionHandle,
     raw: *mut CK_MECHANISM,
@@ -1608,6 +1689,7 @@ unsafe extern "C" fn C_MessageVerifyInit(
     unsafe { begin_messages(session, Kind::Verify, raw, key) }
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_VerifyMessage(
     session: SessionHandle,
     _parameter: *mut c_void,
@@ -1627,28 +1709,237 @@ unsafe extern "C" fn C_VerifyMessage(
     })
 }
 
+#[unsafe(no_mangle)]
 unsafe extern "C" fn C_MessageVerifyFinal(session: SessionHandle) -> CK_RV {
     in_session(session, |session| session.end_messages(Kind::Verify))
 }
 
-/// Messages in parts (PKCS#11 v3.0): see FEATURES.md for why they are not there.
-macro_rules! not_there {
-    ($($name:ident ( $($argument:ty),* );)*) => {$(
-        unsafe extern "C" fn $name(session: SessionHandle, $(_: $argument),*) -> CK_RV {
-            in_session(session, |_| Err(Rv(CKR_FUNCTION_NOT_SUPPORTED)))
-        }
-    )*};
+// ---- messages in parts ----
+
+/// An IV as its generator says.
+fn fill_iv(session: &Session, raw: &CK_GCM_MESSAGE_PARAMS, gcm: &mut message::Gcm) -> Result<()> {
+    match raw.ivGenerator {
+        CKG_NO_GENERATE => Ok(()),
+        CKG_GENERATE | CKG_GENERATE_RANDOM => message::random_iv(session, &mut gcm.iv, raw.ulIvFixedBits),
+        // A counter would be one a member.
+        _ => Err(Rv(CKR_MECHANISM_PARAM_INVALID)),
+    }
 }
 
-not_there! {
-    C_EncryptMessageBegin(*mut c_void, CK_ULONG, Bytes, CK_ULONG);
-    C_EncryptMessageNext(*mut c_void, CK_ULONG, Bytes, CK_ULONG, Bytes, Length, CK_FLAGS);
-    C_DecryptMessageBegin(*mut c_void, CK_ULONG, Bytes, CK_ULONG);
-    C_DecryptMessageNext(*mut c_void, CK_ULONG, Bytes, CK_ULONG, Bytes, Length, CK_FLAGS);
-    C_SignMessageBegin(*mut c_void, CK_ULONG);
-    C_SignMessageNext(*mut c_void, CK_ULONG, Bytes, CK_ULONG, Bytes, Length);
-    C_VerifyMessageBegin(*mut c_void, CK_ULONG);
-    C_VerifyMessageNext(*mut c_void, CK_ULONG, Bytes, CK_ULONG, Bytes, CK_ULONG);
+/// What a caller is told of output of this length; None if it has the room.
+fn told(needed: usize, room: Room) -> Option<Output> {
+    match room {
+        Room::Query => Some(Output::Length(needed)),
+        Room::Bytes(space) if space < needed => Some(Output::TooSmall(needed)),
+        Room::Bytes(_) => None,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn C_EncryptMessageBegin(
+    session: SessionHandle,
+    parameter: *mut c_void,
+    parameter_length: CK_ULONG,
+    aad: Bytes,
+    aad_length: CK_ULONG,
+) -> CK_RV {
+    in_session(session, |session| {
+        // SAFETY: by PKCS#11 a CK_GCM_MESSAGE_PARAMS, and data of its length, or NULL.
+        let ((raw, mut gcm), aad) =
+            unsafe { (gcm_message(parameter, parameter_length)?, bytes(aad, aad_length)?) };
+        fill_iv(session, &raw, &mut gcm)?;
+        let iv = gcm.iv.clone();
+        message::begin_parts(session, Kind::Encrypt, Some((gcm, aad.to_vec())))?;
+        // SAFETY: pIv has this length, by PKCS#11.
+        unsafe { std::ptr::copy_nonoverlapping(iv.as_ptr(), raw.pIv, iv.len()) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn C_EncryptMessageNext(
+    session: SessionHandle,
+    parameter: *mut c_void,
+    parameter_length: CK_ULONG,
+    part: Bytes,
+    length: CK_ULONG,
+    out: Bytes,
+    out_length: Length,
+    flags: CK_FLAGS,
+) -> CK_RV {
+    in_session(session, |session| {
+        // SAFETY: by PKCS#11 a CK_GCM_MESSAGE_PARAMS, data of its length, and a buffer of its own, or NULL.
+        let ((raw, _), part, room) = unsafe {
+            (gcm_message(parameter, parameter_length)?, bytes(part, length)?, room(out, out_length)?)
+        };
+        if flags & CKF_END_OF_MESSAGE == 0 {
+            if room != Room::Query {
+                message::add_part(session, Kind::Encrypt, part)?;
+            }
+            // SAFETY: as above.
+            return unsafe {
+                deliver(told(0, room).unwrap_or(Output::Bytes(Vec::new().into())), out, out_length)
+            };
+        }
+        let seal =
+            |gathering: &message::Gathering, whole: &[u8]| match (told(whole.len(), room), &gathering.gcm) {
+                (Some(told), _) => Ok((told, Vec::new())),
+                (None, Some((gcm, aad))) => {
+                    let sealed = message::encrypt(session, gcm, aad, whole)?;
+                    Ok((Output::Bytes(sealed.ciphertext.into()), sealed.tag))
+                }
+                (None, None) => Err(Rv(CKR_GENERAL_ERROR)),
+            };
+        let waits = |done: &(Output, Vec<u8>)| !matches!(done.0, Output::Bytes(_));
+        let (output, tag) = message::last_part(session, Kind::Encrypt, part, seal, waits)?;
+        // SAFETY: pTag has room for the tag, by PKCS#11; the room for the output was looked at above.
+        unsafe {
+            std::ptr::copy_nonoverlapping(tag.as_ptr(), raw.pTag, tag.len());
+            deliver(output, out, out_length)
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn C_DecryptMessageBegin(
+    session: SessionHandle,
+    parameter: *mut c_void,
+    parameter_length: CK_ULONG,
+    aad: Bytes,
+    aad_length: CK_ULONG,
+) -> CK_RV {
+    in_session(session, |session| {
+        // SAFETY: by PKCS#11 a CK_GCM_MESSAGE_PARAMS, and data of its length, or NULL.
+        let ((_, gcm), aad) = unsafe { (gcm_message(parameter, parameter_length)?, bytes(aad, aad_length)?) };
+        message::begin_parts(session, Kind::Decrypt, Some((gcm, aad.to_vec())))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn C_DecryptMessageNext(
+    session: SessionHandle,
+    parameter: *mut c_void,
+    parameter_length: CK_ULONG,
+    part: Bytes,
+    length: CK_ULONG,
+    out: Bytes,
+    out_length: Length,
+    flags: CK_FLAGS,
+) -> CK_RV {
+    in_session(session, |session| {
+        // SAFETY: by PKCS#11 a CK_GCM_MESSAGE_PARAMS, data of its length, and a buffer of its own, or NULL.
+        let ((raw, _), part, room) = unsafe {
+            (gcm_message(parameter, parameter_length)?, bytes(part, length)?, room(out, out_length)?)
+        };
+        if flags & CKF_END_OF_MESSAGE == 0 {
+            if room != Room::Query {
+                message::add_part(session, Kind::Decrypt, part)?;
+            }
+            // SAFETY: as above.
+            return unsafe {
+                deliver(told(0, room).unwrap_or(Output::Bytes(Vec::new().into())), out, out_length)
+            };
+        }
+        // SAFETY: by PKCS#11 pTag holds a tag of ulTagBits.
+        let tag = unsafe { owned(raw.pTag, raw.ulTagBits.div_ceil(8))? };
+        let open =
+            |gathering: &message::Gathering, whole: &[u8]| match (told(whole.len(), room), &gathering.gcm) {
+                (Some(told), _) => Ok(told),
+                (None, Some((gcm, aad))) => {
+                    let clear = message::decrypt(session, gcm, aad, whole, &tag)?;
+                    if clear.len() > whole.len() {
+                        Err(Rv(CKR_DEVICE_ERROR))
+                    } else {
+                        Ok(Output::Bytes(clear))
+                    }
+                }
+                (None, None) => Err(Rv(CKR_GENERAL_ERROR)),
+            };
+        let waits = |done: &Output| !matches!(done, Output::Bytes(_));
+        let output = message::last_part(session, Kind::Decrypt, part, open, waits)?;
+        // SAFETY: no longer than the message, for which there is room.
+        unsafe { deliver(output, out, out_length) }
+    })
+}
+
+/// C_SignMessageBegin and C_VerifyMessageBegin: their messages have no parameters of their own.
+fn begin_bare(session: SessionHandle, kind: Kind, parameter_length: CK_ULONG) -> CK_RV {
+    in_session(session, |session| {
+        if parameter_length != 0 {
+            return Err(Rv(CKR_MECHANISM_PARAM_INVALID));
+        }
+        message::begin_parts(session, kind, None)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn C_SignMessageBegin(
+    session: SessionHandle,
+    _parameter: *mut c_void,
+    parameter_length: CK_ULONG,
+) -> CK_RV {
+    begin_bare(session, Kind::Sign, parameter_length)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn C_SignMessageNext(
+    session: SessionHandle,
+    _parameter: *mut c_void,
+    _parameter_length: CK_ULONG,
+    part: Bytes,
+    length: CK_ULONG,
+    out: Bytes,
+    out_length: Length,
+) -> CK_RV {
+    in_session(session, |session| {
+        // SAFETY: by PKCS#11 data of its length, or NULL.
+        let part = unsafe { bytes(part, length)? };
+        if out_length.is_null() {
+            return message::add_part(session, Kind::Sign, part);
+        }
+        // SAFETY: by PKCS#11 a buffer of its own, or NULL.
+        let room = unsafe { room(out, out_length)? };
+        let sign = |_: &message::Gathering, whole: &[u8]| {
+            let (Ok(output) | Err((output, _))) = Output::fit(message::sign(session, whole)?, room);
+            Ok(output)
+        };
+        let waits = |done: &Output| !matches!(done, Output::Bytes(_));
+        let output = message::last_part(session, Kind::Sign, part, sign, waits)?;
+        // SAFETY: as above.
+        unsafe { deliver(output, out, out_length) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn C_VerifyMessageBegin(
+    session: SessionHandle,
+    _parameter: *mut c_void,
+    parameter_length: CK_ULONG,
+) -> CK_RV {
+    begin_bare(session, Kind::Verify, parameter_length)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn C_VerifyMessageNext(
+    session: SessionHandle,
+    _parameter: *mut c_void,
+    _parameter_length: CK_ULONG,
+    part: Bytes,
+    length: CK_ULONG,
+    signature: Bytes,
+    signature_length: CK_ULONG,
+) -> CK_RV {
+    in_session(session, |session| {
+        // SAFETY: by PKCS#11 data of its length, or NULL.
+        let part = unsafe { bytes(part, length)? };
+        if signature.is_null() {
+            return message::add_part(session, Kind::Verify, part);
+        }
+        // SAFETY: by PKCS#11 a signature of its length.
+        let signature = unsafe { bytes(signature, signature_length)? };
+        let verify = |_: &message::Gathering, whole: &[u8]| message::verify(session, whole, signature);
+        message::last_part(session, Kind::Verify, part, verify, |()| false)
+    })
 }
 
 // ---- the lists ----

@@ -10,6 +10,7 @@ use cryptoki_sys::{
     CKM_SHA512_RSA_PKCS_PSS,
 };
 use sha2::Digest;
+use sha2::digest::common::hazmat::{SerializableState, SerializedState};
 
 macro_rules! hashes {
     ($($kind:ident = $mechanism:ident, $hasher:ty, $bytes:literal;)*) => {
@@ -57,6 +58,20 @@ macro_rules! hashes {
                 match self { $(Self::$kind(hasher) => hasher.finalize().to_vec(),)* }
             }
 
+            /// Its state, as its crate writes it.
+            fn state(&self) -> Vec<u8> {
+                match self { $(Self::$kind(hasher) => hasher.serialize().to_vec(),)* }
+            }
+
+            fn of_state(hash: Hash, state: &[u8]) -> Option<Self> {
+                match hash {
+                    $(Hash::$kind => {
+                        let state = SerializedState::<$hasher>::try_from(state).ok()?;
+                        <$hasher>::deserialize(&state).ok().map(Self::$kind)
+                    })*
+                }
+            }
+
             /// Which hash it is.
             pub fn hash(&self) -> Hash {
                 match self { $(Self::$kind(_) => Hash::$kind,)* }
@@ -76,6 +91,38 @@ hashes! {
     Sha3x256 = CKM_SHA3_256, sha3::Sha3_256, 32;
     Sha3x384 = CKM_SHA3_384, sha3::Sha3_384, 48;
     Sha3x512 = CKM_SHA3_512, sha3::Sha3_512, 64;
+}
+
+/// Bytes of the checksum behind a saved state.
+const CHECK_BYTES: usize = 32;
+
+/// Tells a saved state from other bytes. The crates' form of a state is theirs to change, so it is good in this version
+/// alone.
+fn check(state: &[u8]) -> [u8; CHECK_BYTES] {
+    let begin =
+        sha2::Sha256::new_with_prefix(concat!("keyraft digest state ", env!("CARGO_PKG_VERSION"), "\0"));
+    begin.chain_update(state).finalize().into()
+}
+
+impl Hasher {
+    /// The digest under way as C_GetOperationState gives it out: mechanism, state, checksum.
+    pub fn save(&self) -> Vec<u8> {
+        let mut saved = self.hash().mechanism().to_be_bytes().to_vec();
+        saved.extend_from_slice(&self.state());
+        let check = check(&saved);
+        saved.extend_from_slice(&check);
+        saved
+    }
+
+    /// Goes on from there; None if this version of the module has not saved it so.
+    pub fn restore(saved: &[u8]) -> Option<Self> {
+        let (state, sum) = saved.split_at_checked(saved.len().checked_sub(CHECK_BYTES)?)?;
+        let (mechanism, state_alone) = state.split_first_chunk()?;
+        if check(state) != sum {
+            return None;
+        }
+        Self::of_state(Hash::of(CK_MECHANISM_TYPE::from_be_bytes(*mechanism))?, state_alone)
+    }
 }
 
 /// A hash-and-sign mechanism taken apart.
@@ -164,6 +211,24 @@ mod tests {
         hasher.update(b"ab");
         hasher.update(b"c");
         assert_eq!(hasher.finish()[..4], [0xBA, 0x78, 0x16, 0xBF]);
+    }
+
+    #[test]
+    fn a_digest_goes_on_from_its_saved_state() {
+        for &hash in Hash::ALL {
+            let mut hasher = hash.begin();
+            hasher.update(&[7; 100]);
+            let saved = hasher.save();
+            let mut restored = Hasher::restore(&saved).expect("was saved here");
+            hasher.update(b"rest");
+            restored.update(b"rest");
+            assert_eq!(hasher.finish(), restored.finish(), "{hash:?}");
+            let mut bad = saved.clone();
+            bad[9] ^= 1;
+            for bad in [&bad[..], &saved[1..], &saved[..saved.len() - 1], &[]] {
+                assert!(Hasher::restore(bad).is_none(), "{hash:?} goes on from something else");
+            }
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //!
 //! - `ffi` is the door to C, the only file with `unsafe`; `process` knows whether this process is initialised.
 //! - `module` holds the slots and the sessions, `make` makes objects; `slot` is one group: its login, its objects, its identity.
+//! - `own` is what makes a slot one member's own.
 //! - `link` carries calls to the group's members and tries again elsewhere when one is lost.
 //! - `session`, `operation`, `blocks` and `hash` are what the module keeps of an application's operations: parts,
 //!   lengths and buffers never reach a token.
@@ -15,6 +16,7 @@ mod link;
 mod mechanism;
 mod object;
 mod operation;
+mod own;
 mod rv;
 mod session;
 mod slot;

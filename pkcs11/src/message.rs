@@ -6,10 +6,11 @@ use crate::rv::{Result, Rv};
 use crate::session::Session;
 use cryptoki_sys::{
     CKF_MESSAGE_DECRYPT, CKF_MESSAGE_ENCRYPT, CKF_MESSAGE_SIGN, CKF_MESSAGE_VERIFY, CKM_AES_GCM,
-    CKR_DEVICE_ERROR, CKR_ENCRYPTED_DATA_LEN_RANGE, CKR_FUNCTION_NOT_SUPPORTED, CKR_MECHANISM_INVALID,
-    CKR_MECHANISM_PARAM_INVALID,
+    CKR_DATA_LEN_RANGE, CKR_DEVICE_ERROR, CKR_ENCRYPTED_DATA_LEN_RANGE, CKR_FUNCTION_NOT_SUPPORTED,
+    CKR_MECHANISM_INVALID, CKR_MECHANISM_PARAM_INVALID,
 };
 use keyraft_engine::domain::{Mechanism, Parameters};
+use keyraft_engine::limits;
 use zeroize::Zeroizing;
 
 /// What CK_GCM_MESSAGE_PARAMS says of one message.
@@ -96,6 +97,48 @@ pub(crate) fn verify(session: &Session, data: &[u8], signature: &[u8]) -> Result
     let operation = session.messages(Kind::Verify)?;
     let parameters = operation.mechanism().parameters.clone();
     operation.message(&session.slot, parameters, data, Some(signature)).map(|_| ())
+}
+
+/// A message that comes in parts. A message is one call to a member, so the parts wait for the last.
+pub(crate) struct Gathering {
+    /// What is done with it.
+    pub kind: Kind,
+    /// For encryption: its parameters and its additional data.
+    pub gcm: Option<(Gcm, Vec<u8>)>,
+    data: Zeroizing<Vec<u8>>,
+}
+
+/// C_EncryptMessageBegin and its kin.
+pub(crate) fn begin_parts(session: &Session, kind: Kind, gcm: Option<(Gcm, Vec<u8>)>) -> Result<()> {
+    session.messages(kind)?;
+    session.gather(Gathering { kind, gcm, data: Zeroizing::default() })
+}
+
+/// A part that is not the last.
+pub(crate) fn add_part(session: &Session, kind: Kind, part: &[u8]) -> Result<()> {
+    let mut gathering = session.take_gathering(kind)?;
+    if gathering.data.len() + part.len() > limits::OPERATION_DATA_MAX_BYTES {
+        return Err(Rv(CKR_DATA_LEN_RANGE));
+    }
+    gathering.data.extend_from_slice(part);
+    session.gather(gathering)
+}
+
+/// The last part: works on the whole message. That goes on waiting if `work` says so, and ends otherwise.
+pub(crate) fn last_part<T>(
+    session: &Session,
+    kind: Kind,
+    part: &[u8],
+    work: impl FnOnce(&Gathering, &[u8]) -> Result<T>,
+    waits: impl FnOnce(&T) -> bool,
+) -> Result<T> {
+    let gathering = session.take_gathering(kind)?;
+    let whole = Zeroizing::new([&gathering.data, part].concat());
+    let done = work(&gathering, &whole)?;
+    if waits(&done) {
+        session.gather(gathering)?;
+    }
+    Ok(done)
 }
 
 /// An IV of the token's own making, for ivGenerator CKG_GENERATE and CKG_GENERATE_RANDOM: the fixed bits stay.

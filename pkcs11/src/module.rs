@@ -2,7 +2,7 @@
 
 use crate::attribute::{self, Unreadable};
 use crate::config::Config;
-use crate::hash::Hash;
+use crate::hash::{Hash, Hasher};
 use crate::link::Pace;
 use crate::object::{Body, Object};
 use crate::operation::{KeyedOperation, Kind, Output, Room};
@@ -10,10 +10,11 @@ use crate::rv::{Result, Rv};
 use crate::session::{Search, Session, Side};
 use crate::slot::Slot;
 use cryptoki_sys::{
-    CKR_ATTRIBUTE_TYPE_INVALID, CKR_DEVICE_ERROR, CKR_KEY_INDIGESTIBLE, CKR_MECHANISM_INVALID,
-    CKR_OBJECT_HANDLE_INVALID, CKR_OPERATION_ACTIVE, CKR_OPERATION_NOT_INITIALIZED, CKR_SESSION_COUNT,
-    CKR_SESSION_EXISTS, CKR_SESSION_HANDLE_INVALID, CKR_SESSION_READ_ONLY, CKR_SESSION_READ_ONLY_EXISTS,
-    CKR_SESSION_READ_WRITE_SO_EXISTS, CKR_SLOT_ID_INVALID, CKR_USER_NOT_LOGGED_IN,
+    CKR_ATTRIBUTE_TYPE_INVALID, CKR_DEVICE_ERROR, CKR_KEY_INDIGESTIBLE, CKR_KEY_NOT_NEEDED,
+    CKR_MECHANISM_INVALID, CKR_OBJECT_HANDLE_INVALID, CKR_OPERATION_ACTIVE, CKR_OPERATION_NOT_INITIALIZED,
+    CKR_SAVED_STATE_INVALID, CKR_SESSION_COUNT, CKR_SESSION_EXISTS, CKR_SESSION_HANDLE_INVALID,
+    CKR_SESSION_READ_ONLY, CKR_SESSION_READ_ONLY_EXISTS, CKR_SESSION_READ_WRITE_SO_EXISTS,
+    CKR_SLOT_ID_INVALID, CKR_USER_NOT_LOGGED_IN,
 };
 use keyraft_engine::domain::{
     AttributeRecord, AttributeType as A, AttributeValue as V, Attributes, Mechanism, ObjectClass, ObjectId,
@@ -38,13 +39,20 @@ pub(crate) struct Module {
 
 impl Module {
     pub fn new(config: &Config) -> Self {
-        let slots = config.groups.iter().map(|group| Arc::new(Slot::new(group))).collect();
+        let groups = config.groups.iter().map(Slot::new);
+        let members = config.members.iter().map(Slot::of_member);
+        let slots = groups.chain(members).map(Arc::new).collect();
         Self { slots, sessions: RwLock::default(), last: AtomicU64::new(0) }
     }
 
-    /// Every slot's id; each has a token for ever.
-    pub fn slots(&self) -> Vec<u64> {
-        self.slots.iter().map(|slot| slot.id).collect()
+    /// Every slot's id, or of those alone whose token is there.
+    pub fn slots(&self, with_token: bool) -> Vec<u64> {
+        self.slots.iter().filter(|slot| !with_token || slot.is_present()).map(|slot| slot.id).collect()
+    }
+
+    /// A slot whose token came or went since this was last asked.
+    pub fn turned(&self) -> Option<u64> {
+        self.slots.iter().find(|slot| slot.has_turned()).map(|slot| slot.id)
     }
 
     /// One slot.
@@ -67,6 +75,7 @@ impl Module {
     /// C_OpenSession.
     pub fn open_session(&self, slot: u64, read_write: bool) -> Result<u64> {
         let slot = self.slot(slot)?.clone();
+        slot.must_be_present()?;
         if !read_write && slot.role() == Some(Role::SecurityOfficer) {
             return Err(Rv(CKR_SESSION_READ_WRITE_SO_EXISTS));
         }
@@ -458,6 +467,24 @@ pub(crate) fn digest_end(session: &Session, data: Option<&[u8]>, room: Room) -> 
             Ok(Output::Bytes(Zeroizing::new(hasher.finish())))
         }
     }
+}
+
+/// C_GetOperationState.
+pub(crate) fn save_state(session: &Session, room: Room) -> Result<Output> {
+    let saved = Zeroizing::new(session.digest_alone()?.save());
+    let (Ok(output) | Err((output, _))) = Output::fit(saved, room);
+    Ok(output)
+}
+
+/// C_SetOperationState: what was under way ends.
+pub(crate) fn restore_state(session: &Session, saved: &[u8], keys: [u64; 2]) -> Result<()> {
+    let hasher = Hasher::restore(saved).ok_or(Rv(CKR_SAVED_STATE_INVALID))?;
+    if keys != [0, 0] {
+        return Err(Rv(CKR_KEY_NOT_NEEDED));
+    }
+    session.cancel(Side::Cipher);
+    session.put_digest(hasher);
+    Ok(())
 }
 
 /// C_GenerateRandom.

@@ -2,13 +2,15 @@
 //! held across a call.
 
 use crate::hash::Hasher;
+use crate::message::Gathering;
 use crate::object::Body;
 use crate::operation::{KeyedOperation, Kind};
 use crate::rv::{Result, Rv};
 use crate::slot::Slot;
 use cryptoki_sys::{
-    CK_STATE, CKR_OPERATION_ACTIVE, CKR_OPERATION_NOT_INITIALIZED, CKS_RO_PUBLIC_SESSION,
-    CKS_RO_USER_FUNCTIONS, CKS_RW_PUBLIC_SESSION, CKS_RW_SO_FUNCTIONS, CKS_RW_USER_FUNCTIONS,
+    CK_STATE, CKR_OPERATION_ACTIVE, CKR_OPERATION_NOT_INITIALIZED, CKR_STATE_UNSAVEABLE,
+    CKS_RO_PUBLIC_SESSION, CKS_RO_USER_FUNCTIONS, CKS_RW_PUBLIC_SESSION, CKS_RW_SO_FUNCTIONS,
+    CKS_RW_USER_FUNCTIONS,
 };
 use keyraft_engine::domain::{Attributes, ObjectId};
 use keyraft_engine::wire::Role;
@@ -38,6 +40,8 @@ struct Work {
     cipher: Option<KeyedOperation>,
     /// Message operations (PKCS#11 v3.0), one of each kind.
     messages: Vec<Arc<KeyedOperation>>,
+    /// Messages of theirs that come in parts.
+    gatherings: Vec<Gathering>,
 }
 
 /// A search under way.
@@ -164,6 +168,16 @@ impl Session {
         }
     }
 
+    /// The digest under way, if it is all that is: nothing else has a state that can be saved.
+    pub fn digest_alone(&self) -> Result<Hasher> {
+        let work = self.work.lock();
+        match (&work.hash, &work.cipher) {
+            (Some(HashSide::Digest(hasher)), None) => Ok(hasher.clone()),
+            (None, None) => Err(Rv(CKR_OPERATION_NOT_INITIALIZED)),
+            _ => Err(Rv(CKR_STATE_UNSAVEABLE)),
+        }
+    }
+
     /// Begins a message operation; another one of its kind must have ended.
     pub fn begin_messages(&self, operation: KeyedOperation) -> Result<()> {
         let mut work = self.work.lock();
@@ -184,8 +198,27 @@ impl Session {
     /// Ends the message operation of a kind.
     pub fn end_messages(&self, kind: Kind) -> Result<()> {
         self.messages(kind)?;
-        self.work.lock().messages.retain(|operation| operation.kind != kind);
+        let mut work = self.work.lock();
+        work.messages.retain(|operation| operation.kind != kind);
+        work.gatherings.retain(|gathering| gathering.kind != kind);
         Ok(())
+    }
+
+    /// Begins a message that comes in parts.
+    pub fn gather(&self, gathering: Gathering) -> Result<()> {
+        let mut work = self.work.lock();
+        if work.gatherings.iter().any(|other| other.kind == gathering.kind) {
+            return Err(Rv(CKR_OPERATION_ACTIVE));
+        }
+        work.gatherings.push(gathering);
+        Ok(())
+    }
+
+    /// Takes out what has come of a message.
+    pub fn take_gathering(&self, kind: Kind) -> Result<Gathering> {
+        let mut work = self.work.lock();
+        let at = work.gatherings.iter().position(|gathering| gathering.kind == kind);
+        at.map(|at| work.gatherings.swap_remove(at)).ok_or(Rv(CKR_OPERATION_NOT_INITIALIZED))
     }
 
     /// Notes that the user has proved himself for the operations under way (CKA_ALWAYS_AUTHENTICATE).

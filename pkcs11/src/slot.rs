@@ -1,12 +1,13 @@
 //! One group as one slot: who this application is to it, its login, its session objects.
 
-use crate::config::GroupConfig;
+use crate::config::{GroupConfig, MemberConfig};
 use crate::link::{Link, Lost, Outcome, Pace};
 use crate::mechanism;
 use crate::object::{Object, Objects};
+use crate::own::{self, Own};
 use crate::rv::{Result, Rv};
 use cryptoki_sys::{
-    CKR_DEVICE_ERROR, CKR_GENERAL_ERROR, CKR_KEY_HANDLE_INVALID, CKR_RANDOM_NO_RNG,
+    CKR_DEVICE_ERROR, CKR_GENERAL_ERROR, CKR_KEY_HANDLE_INVALID, CKR_RANDOM_NO_RNG, CKR_TOKEN_NOT_PRESENT,
     CKR_USER_ALREADY_LOGGED_IN, CKR_USER_ANOTHER_ALREADY_LOGGED_IN, CKR_USER_NOT_LOGGED_IN,
 };
 use keyraft_engine::clock::Clock;
@@ -33,6 +34,8 @@ pub(crate) struct Slot {
     pub id: u64,
     /// The application's session objects.
     pub objects: Objects,
+    /// If the slot is one member's own.
+    pub own: Option<Own>,
     link: Link,
     seen: AtomicU64,
     state: Mutex<State>,
@@ -60,6 +63,16 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// The token's label.
+    pub fn label(&self) -> String {
+        own::label(&self.info)
+    }
+
+    /// The token's serial number.
+    pub fn serial(&self) -> String {
+        own::serial(&self.info)
+    }
+
     /// One mechanism of the slot.
     pub fn mechanism(&self, number: u64) -> Option<&MechanismInfo> {
         self.mechanisms.binary_search_by_key(&number, |info| info.number).ok().map(|at| &self.mechanisms[at])
@@ -67,10 +80,21 @@ impl Known {
 }
 
 impl Slot {
+    /// A group's slot.
     pub fn new(config: &GroupConfig) -> Self {
+        Self::over(config, None)
+    }
+
+    /// A member's own slot.
+    pub fn of_member(config: &MemberConfig) -> Self {
+        Self::over(&config.only, Some(Own::new(config)))
+    }
+
+    fn over(config: &GroupConfig, own: Option<Own>) -> Self {
         Self {
             id: config.slot,
             objects: Objects::default(),
+            own,
             link: Link::new(config),
             seen: AtomicU64::new(0),
             state: Mutex::default(),
@@ -85,6 +109,7 @@ impl Slot {
             ticket,
             seen: LogIndex(self.seen.load(Ordering::Relaxed)),
             ask,
+            direct: self.own.is_some(),
         }
     }
 
@@ -165,6 +190,26 @@ impl Slot {
             return Ok(known);
         }
         self.learn()
+    }
+
+    /// True if its token is there: a group's always is, a member's while that member answers.
+    pub fn is_present(&self) -> bool {
+        self.own.as_ref().is_none_or(|own| own.is_present(self.slot_call(SlotRequest::Info)))
+    }
+
+    /// Refuses what needs the token if that is not there.
+    pub fn must_be_present(&self) -> Result<()> {
+        if self.is_present() { Ok(()) } else { Err(Rv(CKR_TOKEN_NOT_PRESENT)) }
+    }
+
+    /// True if its token came or went since this was last asked.
+    pub fn has_turned(&self) -> bool {
+        self.own.as_ref().is_some_and(|own| own.has_turned(self.is_present()))
+    }
+
+    /// slotDescription
+    pub fn description(&self) -> String {
+        self.own.as_ref().map_or_else(|| "keyraft virtual slot".into(), Own::description)
     }
 
     /// Asks anew what the group is (the PINs' states change).

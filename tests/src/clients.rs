@@ -67,10 +67,21 @@ impl Target {
 
     /// The module of a group, by the sockets of all its members.
     pub fn group(name: &'static str, group: &Group) -> Self {
-        let conf = group.path("client.toml");
+        Self::group_as(name, group, "client.toml", 0..group.members.len(), "")
+    }
+
+    /// The same with a file of its own, that names these members, and more keys.
+    pub fn group_as(
+        name: &'static str,
+        group: &Group,
+        file: &str,
+        members: std::ops::Range<usize>,
+        keys: &str,
+    ) -> Self {
+        let conf = group.path(file);
         let sockets: Vec<String> =
-            group.members.iter().map(|m| format!("{:?}", m.folder.join("sock"))).collect();
-        write_private(&conf, &format!("[[group]]\nsockets = [{}]\n", sockets.join(", ")));
+            group.members[members].iter().map(|m| format!("{:?}", m.folder.join("sock"))).collect();
+        write_private(&conf, &format!("[[group]]\nsockets = [{}]\n{keys}\n", sockets.join(", ")));
         Self {
             name,
             module: module(),

@@ -2,6 +2,10 @@
 
 #[path = "clients/corners.rs"]
 mod corners;
+#[path = "clients/direct.rs"]
+mod direct;
+#[path = "clients/exports.rs"]
+mod exports;
 #[path = "clients/faults.rs"]
 mod faults;
 #[path = "clients/gnutls.rs"]

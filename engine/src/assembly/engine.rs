@@ -5,6 +5,7 @@ use super::{MemberConfig, StartError, card, open_token};
 use crate::clock::Clock;
 use crate::consensus::types::TypeConfig;
 use crate::consensus::{Agreed, Consensus, LinkFailure, RaftLinks, store::Store};
+use crate::direct::Direct;
 use crate::domain::{Fingerprint, MemberId};
 use crate::envelope::{EnvelopeKey, EnvelopeKeys};
 use crate::limits;
@@ -124,6 +125,7 @@ impl Engine {
         let clock = Clock;
         token.bind(identity.group);
         let keys = Arc::new(unlock(&token, &identity).await?);
+        let direct = Direct::open(&config.folder, identity.group, identity.member, keys.clone())?;
         let listener = TcpListener::bind(config.listen)
             .await
             .map_err(|source| StartError::Listen { address: config.listen.to_string(), source })?;
@@ -155,6 +157,8 @@ impl Engine {
             token,
             keys,
             domain: config.domain.clone(),
+            direct: Arc::new(direct),
+            direct_turn: tokio::sync::Mutex::new(()),
             sessions: Mutex::new(Sessions::default()),
             catalogue: Arc::new(Catalogue::default()),
             progress: Arc::new(Progress::default()),
@@ -276,6 +280,7 @@ fn reconciler(core: &Arc<Core>, comparisons: mpsc::Receiver<oneshot::Sender<Comp
         agreed: core.agreed.clone(),
         token: core.token.clone(),
         keys: core.keys.clone(),
+        direct: core.direct.clone(),
         catalogue: core.catalogue.clone(),
         progress: core.progress.clone(),
         confirmed: core.confirmed.subscribe(),

@@ -1,15 +1,15 @@
 //! A member's data folder: who it is. One file, written aside, synced and renamed; only its owner may read it.
 //! The envelope keys in it are locked to the token's unlock key, so the token opens the folder.
 
-use crate::codec::{self, CodecError};
+use crate::codec::CodecError;
 use crate::domain::{Generation, GroupId, Lineage, MemberId};
+use crate::durable::{self, DurableError};
 use crate::wire::Roster;
-use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
@@ -91,6 +91,16 @@ pub enum HomeError {
     },
 }
 
+impl From<DurableError> for HomeError {
+    fn from(error: DurableError) -> Self {
+        match error {
+            DurableError::Damaged { path, source } => Self::Damaged { path, source },
+            DurableError::Open { path, mode } => Self::Open { path, mode },
+            DurableError::Io { path, source } => Self::Io { path, source },
+        }
+    }
+}
+
 fn io_error(path: &Path) -> impl FnOnce(io::Error) -> HomeError + '_ {
     move |source| HomeError::Io { path: path.to_path_buf(), source }
 }
@@ -111,63 +121,22 @@ pub fn refuse_occupied(folder: &Path) -> Result<(), HomeError> {
 
 /// Reads who lives in a folder.
 pub fn load(folder: &Path) -> Result<Identity, HomeError> {
-    let path = folder.join(FILE);
-    let meta = match fs::metadata(&path) {
-        Ok(meta) => meta,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(HomeError::Empty(folder.to_path_buf()));
-        }
-        Err(error) => return Err(io_error(&path)(error)),
-    };
-    let mode = meta.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(HomeError::Open { path, mode });
-    }
-    if meta.len() > FILE_MAX_BYTES as u64 {
-        let source = CodecError::TooLong { len: meta.len() as usize, limit: FILE_MAX_BYTES };
-        return Err(HomeError::Damaged { path, source });
-    }
-    let bytes = Zeroizing::new(fs::read(&path).map_err(io_error(&path))?);
-    let (sum, body) = bytes.split_at_checked(4).unwrap_or((&[], &[]));
-    if crc32fast::hash(body).to_be_bytes() != sum {
-        let source = CodecError::Decode("its checksum is wrong".into());
-        return Err(HomeError::Damaged { path, source });
-    }
-    codec::decode(body, FILE_MAX_BYTES).map_err(|source| HomeError::Damaged { path, source })
+    durable::read(&folder.join(FILE), FILE_MAX_BYTES)?.ok_or_else(|| HomeError::Empty(folder.to_path_buf()))
 }
 
 /// Writes who lives in a folder: all of it or nothing, durable when this returns.
 pub fn save(folder: &Path, identity: &Identity) -> Result<(), HomeError> {
-    let path = folder.join(FILE);
-    let body =
-        codec::encode_secret(identity).map_err(|source| HomeError::Damaged { path: path.clone(), source })?;
-    replace(folder, FILE, &[&crc32fast::hash(&body).to_be_bytes(), &body]).map_err(io_error(&path))
-}
-
-/// Writes a file aside, syncs it and renames it.
-fn replace(folder: &Path, name: &str, parts: &[&[u8]]) -> io::Result<()> {
-    let aside = folder.join(format!("{name}.new"));
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-    let mut file = fs::File::from(rustix::fs::open(&aside, flags, Mode::RUSR | Mode::WUSR)?);
-    parts.iter().try_for_each(|part| file.write_all(part))?;
-    file.sync_all()?;
-    fs::rename(&aside, folder.join(name))?;
-    fs::File::open(folder)?.sync_all()
+    Ok(durable::write(&folder.join(FILE), identity, FILE_MAX_BYTES)?)
 }
 
 /// Leaves word of a history begun by force, for the log of the next start.
 pub fn note_forced(folder: &Path, what: &str) -> Result<(), HomeError> {
-    replace(folder, FORCED, &[what.as_bytes()]).map_err(io_error(&folder.join(FORCED)))
+    Ok(durable::write(&folder.join(FORCED), &what, FILE_MAX_BYTES)?)
 }
 
 /// The word that [`note_forced`] left, if there is one.
 pub fn forced(folder: &Path) -> Result<Option<String>, HomeError> {
-    let path = folder.join(FORCED);
-    match fs::read(&path) {
-        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(io_error(&path)(error)),
-    }
+    Ok(durable::read(&folder.join(FORCED), FILE_MAX_BYTES)?)
 }
 
 /// It was said: the next start says it no more.
@@ -179,6 +148,7 @@ pub fn forget_forced(folder: &Path) -> Result<(), HomeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn identity() -> Identity {
         Identity {

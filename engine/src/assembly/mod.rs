@@ -54,6 +54,12 @@ pub enum StartError {
     /// The data folder.
     #[error(transparent)]
     Home(#[from] HomeError),
+    /// What was changed on this member alone.
+    #[error(
+        "the list of what was changed on this member's own slot: {0}. Mend that, or move the file 'direct' out of the \
+         data folder to go on without what it lists"
+    )]
+    Direct(#[from] crate::direct::DirectError),
     /// The token.
     #[error("the token: {0}")]
     Token(#[from] TokenError),

@@ -13,19 +13,21 @@ pub enum Step {
     Drop(ObjectId),
 }
 
-/// What `me` must do with the objects in `scope` so that what it holds is what is agreed. Copies are dropped only if
+/// What `me` must do with the objects in `scope` so that what it holds is what is agreed, less what was deleted on
+/// this member alone. Copies are dropped only if
 /// `confirmed`: a quorum has confirmed, since this start, a state that lacks them. A lost or foreign data folder
 /// never empties a token.
 pub fn plan(
     agreed: &State,
     me: MemberId,
     held: impl Fn(ObjectId) -> Option<Version>,
+    deleted_here: impl Fn(ObjectId) -> bool,
     scope: &BTreeSet<ObjectId>,
     confirmed: bool,
 ) -> Vec<Step> {
     let step = |&id: &ObjectId| {
         let held = held(id);
-        match agreed.object(id).filter(|object| object.is_held_by(me)) {
+        match agreed.object(id).filter(|object| object.is_held_by(me) && !deleted_here(id)) {
             Some(object) if held == Some(object.content.version) => None,
             Some(object) => Some(Step::Import(object.content)),
             None if held.is_some() && confirmed => Some(Step::Drop(id)),
@@ -44,7 +46,7 @@ mod tests {
         let agreed = State::default();
         let held = |id: ObjectId| (id == ObjectId(7)).then_some(Version(1));
         let scope = BTreeSet::from([ObjectId(7), ObjectId(8)]);
-        assert_eq!(plan(&agreed, MemberId(1), held, &scope, false), []);
-        assert_eq!(plan(&agreed, MemberId(1), held, &scope, true), [Step::Drop(ObjectId(7))]);
+        assert_eq!(plan(&agreed, MemberId(1), held, |_| false, &scope, false), []);
+        assert_eq!(plan(&agreed, MemberId(1), held, |_| false, &scope, true), [Step::Drop(ObjectId(7))]);
     }
 }

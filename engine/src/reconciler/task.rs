@@ -6,6 +6,7 @@ use super::held::{Progress, Trouble, pause};
 use super::plan::{Step, plan};
 use crate::clock::Clock;
 use crate::consensus::Agreed;
+use crate::direct::Direct;
 use crate::domain::{ContentKey, EnvelopeContent, GroupId, MemberId, ObjectId};
 use crate::envelope::{self, EnvelopeKeys};
 use crate::limits;
@@ -38,6 +39,8 @@ pub struct Reconciler {
     pub token: Token,
     /// Opens envelopes.
     pub keys: Arc<EnvelopeKeys>,
+    /// What was deleted on this member alone.
+    pub direct: Arc<Direct>,
     /// Filled on the way.
     pub catalogue: Arc<Catalogue>,
     /// Told on the way.
@@ -120,7 +123,7 @@ impl Reconciler {
         let confirmed = *self.confirmed.borrow();
         let (scanned, steps) = self.agreed.read(|state| {
             let held = |id| self.token.held_version(id);
-            (state.applied(), plan(state, self.me, held, &scope, confirmed))
+            (state.applied(), plan(state, self.me, held, |id| self.direct.is_deleted(id), &scope, confirmed))
         });
         backlog.failed.clear();
         self.enter_all(&scope, backlog);

@@ -106,8 +106,7 @@ impl Core {
 
     async fn troubles_of(&self, member: MemberId) -> Troubles {
         if member == self.me {
-            let own = self.progress.troubles().into_iter();
-            return Some(own.map(|(id, t)| (id, (t.reason, t.tries))).collect());
+            return Some(self.own_troubles());
         }
         match self.call_member(member, MemberRequest::Failures, limits::ATTEMPT).await {
             Ok(MemberAnswer::Failures(rows)) => {
@@ -115,6 +114,14 @@ impl Core {
             }
             _ => None,
         }
+    }
+
+    /// What this member cannot import, and what was deleted on it alone.
+    pub(super) fn own_troubles(&self) -> BTreeMap<ObjectId, (String, u32)> {
+        let failed = self.progress.troubles().into_iter().map(|(id, t)| (id, (t.reason, t.tries)));
+        let why = "deleted on this member's own slot; 'keyraft synchronize' ends that";
+        let deleted = self.direct.list();
+        deleted.deleted().map(|id| (id, (why.to_string(), 0))).chain(failed).collect()
     }
 
     /// What each member's reconciler has reached, as far as this member can know: its own, and (at the primary) what
@@ -177,6 +184,7 @@ impl Core {
             | GroupOption::AutoRecovery(_)
             | GroupOption::PrimaryOverride(_)
             | GroupOption::UptimeMargin(_)
+            | GroupOption::DirectChanges(_)
             | GroupOption::PartialKeys(_) => self.settle_simple(Command::SetOption(option)).await,
         }
     }
@@ -246,6 +254,11 @@ impl Core {
         let unconfirmed = self.agreed.read(|s| s.fence().map(|f| f.unconfirmed.clone()).unwrap_or_default());
         if !unconfirmed.is_empty() {
             findings.push(self.unconfirmed_text(&unconfirmed));
+        }
+        if let Some(changes) = self.direct.list().summary() {
+            findings.push(format!(
+                "{changes}: 'keyraft synchronize' undoes or adopts that, as the option direct_changes says"
+            ));
         }
         let returned = self.consensus.returned().borrow().clone();
         for member in returned.iter().filter(|m| self.agreed.read(|state| state.member(**m).is_some())) {

@@ -19,6 +19,8 @@ impl Core {
             Ok(Err(failure)) => (LogIndex(0), Some(failure.message)),
             Err(_) => (LogIndex(0), Some("no quorum of members answers".to_string())),
         };
+        // What was changed on members' own slots ends first: the comparison then sees the group's keys alone.
+        let direct = self.end_direct_everywhere().await;
         let members: Vec<MemberId> = self.agreed.read(|state| state.members().map(|(id, _)| id).collect());
         let asked = members.iter().map(|member| self.comparison_of(*member, index));
         let answers = futures::future::join_all(asked).await;
@@ -29,6 +31,7 @@ impl Core {
             let why = format!("newer changes of the group could not be looked for: {why}");
             all.push(whole_member(self.me, why));
         }
+        all.extend(direct.into_iter().map(|(member, why)| whole_member(member, why)));
         for (member, answer) in members.into_iter().zip(answers) {
             match answer {
                 Ok(comparison) => {
@@ -71,6 +74,12 @@ impl Core {
                 Err(Failure::new(FailureKind::Internal, text))
             }
         }
+    }
+
+    /// Has this member compare everything anew; nobody waits for what comes of it. One that others have asked for, and
+    /// that has not begun, does as well.
+    pub(super) fn compare_soon(&self) {
+        let _ = self.comparisons.try_send(oneshot::channel().0);
     }
 
     /// Compares everything at this member, with a state that has reached an index at least.

@@ -36,6 +36,7 @@ fn place(request: &ClientRequest) -> Place {
         | ClientRequest::SetDuty { .. }
         | ClientRequest::RecoverMember(_)
         | ClientRequest::SetPriority { .. }
+        | ClientRequest::Adopt(_)
         | ClientRequest::SetOption(_) => Place::Primary,
         ClientRequest::Status
         | ClientRequest::List { .. }
@@ -55,6 +56,7 @@ impl Core {
     /// Carries out a client's request, wherever that must be.
     pub(super) async fn client(&self, request: ClientRequest) -> Result<Answer, Failure> {
         let request = match request {
+            ClientRequest::Slot(call) if call.direct => return self.slot_direct(*call).await,
             ClientRequest::Slot(call) if matches!(call.ask, SlotRequest::Login { .. }) => {
                 return self.login_anywhere(call).await;
             }
@@ -101,11 +103,12 @@ impl Core {
             ClientRequest::SetPriority { member, priority } => {
                 self.settle_simple(Command::SetPriority { member, priority }).await
             }
+            ClientRequest::Adopt(adoption) => self.adopt(*adoption).await,
         }
     }
 
     /// Carries a change to the primary, following it when it moves, until the overall deadline.
-    async fn at_primary(&self, request: ClientRequest) -> Result<Answer, Failure> {
+    pub(super) async fn at_primary(&self, request: ClientRequest) -> Result<Answer, Failure> {
         self.at_primary_within(request, limits::OVERALL).await
     }
 

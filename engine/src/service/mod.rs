@@ -9,6 +9,7 @@ mod admission;
 mod change;
 mod compare;
 mod create;
+mod direct;
 mod expel;
 mod fence;
 mod forward;
@@ -37,6 +38,7 @@ pub use vitals::Vitals;
 use crate::clock::Clock;
 use crate::cloning::Domain;
 use crate::consensus::{Agreed, Consensus, ConsensusError};
+use crate::direct::Direct;
 use crate::domain::{ApplicationName, ClientName, GroupId, Lineage, LogIndex, MemberId, ObjectId};
 use crate::envelope::EnvelopeKeys;
 use crate::limits;
@@ -77,6 +79,10 @@ pub struct Core {
     pub keys: Arc<EnvelopeKeys>,
     /// The cloning domain.
     pub domain: Domain,
+    /// What was changed on this member's own slot.
+    pub direct: Arc<Direct>,
+    /// One such change at a time.
+    pub direct_turn: tokio::sync::Mutex<()>,
     /// Session objects of applications, opened lately.
     pub sessions: Mutex<Sessions>,
     /// The index of objects.
@@ -294,11 +300,12 @@ impl Core {
                 Ok(MemberAnswer::Noted)
             }
             MemberRequest::Failures => {
-                let troubles = self.progress.troubles().into_iter();
-                Ok(MemberAnswer::Failures(troubles.map(|(id, t)| (id, t.reason, t.tries)).collect()))
+                let troubles = self.own_troubles().into_iter();
+                Ok(MemberAnswer::Failures(troubles.map(|(id, (why, tries))| (id, why, tries)).collect()))
             }
             MemberRequest::Pulse => Ok(MemberAnswer::Pulse { serves: self.pulse() }),
             MemberRequest::Compare(index) => Ok(MemberAnswer::Compared(self.compare_here(index).await?)),
+            MemberRequest::EndDirect => Ok(MemberAnswer::DirectEnded(self.end_direct().await)),
         }
     }
 
@@ -443,7 +450,7 @@ mod tests {
     fn an_application_asks_under_the_name_that_it_proved_and_for_little() {
         let name: ApplicationName = "web".parse().expect("a name");
         let who = ClientName("uid:0".into());
-        let call = SlotCall { who, ticket: None, seen: LogIndex(0), ask: SlotRequest::Info };
+        let call = SlotCall { who, ticket: None, seen: LogIndex(0), ask: SlotRequest::Info, direct: false };
         let asked = asked_by_application(&name, ClientRequest::Slot(Box::new(call)));
         let Ok(ClientRequest::Slot(call)) = asked else { panic!("{asked:?}") };
         assert_eq!(call.who, ClientName("client:web".into()));

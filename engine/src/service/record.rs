@@ -6,6 +6,7 @@ use crate::domain::{
     ObjectId, has_usage,
 };
 use crate::limits;
+use crate::virtual_slot::template;
 use crate::wire::{Failure, FailureKind};
 
 /// How a key came to be.
@@ -94,30 +95,22 @@ pub fn check(attributes: &Attributes, algorithm: Option<KeyAlgorithm>) -> Result
     Ok(())
 }
 
-/// What a secret or private key is asked to be: the template over the defaults.
+/// What a secret or private key is asked to be: the template over the defaults, which are the virtual slot's.
 pub fn key_attributes(algorithm: KeyAlgorithm, template: &Attributes) -> Attributes {
-    let mut attributes = storage_defaults(true);
-    attributes.insert(A::SENSITIVE, V::Bool(true));
-    attributes.insert(A::EXTRACTABLE, V::Bool(false));
-    attributes.insert(A::ALWAYS_AUTHENTICATE, V::Bool(false));
-    attributes.insert(A::WRAP_WITH_TRUSTED, V::Bool(false));
-    for usage in ALL_USAGES {
-        attributes.insert(usage, V::Bool(may_have(algorithm, usage)));
+    let mut attributes = stored(algorithm.resident_class(), Some(algorithm.key_type()));
+    if algorithm.is_pair() {
+        attributes.insert(A::SIGN_RECOVER, V::Bool(false));
     }
+    // Whoever makes a pair gives both halves the same, if the template does not.
+    attributes.remove(&A::ID);
     attributes.extend(template.iter().map(|(a, v)| (*a, v.clone())));
     attributes
 }
 
-fn storage_defaults(private: bool) -> Attributes {
-    let flags = [
-        (A::TOKEN, true),
-        (A::PRIVATE, private),
-        (A::MODIFIABLE, true),
-        (A::COPYABLE, true),
-        (A::DESTROYABLE, true),
-    ];
-    let mut attributes: Attributes = flags.into_iter().map(|(a, v)| (a, V::Bool(v))).collect();
-    attributes.insert(A::LABEL, V::Bytes(Vec::new()));
+/// The defaults of an object of the group.
+fn stored(class: ObjectClass, key_type: Option<u64>) -> Attributes {
+    let mut attributes = template::defaults(class, key_type);
+    attributes.insert(A::TOKEN, V::Bool(true));
     attributes
 }
 
@@ -134,8 +127,8 @@ pub fn key_record(
     attributes.extend(facts.iter().map(|(a, v)| (*a, v.clone())));
     if algorithm.is_pair() {
         attributes.remove(&A::EC_POINT);
-        attributes.entry(A::ID).or_insert_with(|| V::Bytes(Vec::new()));
     }
+    attributes.entry(A::ID).or_insert_with(|| V::Bytes(Vec::new()));
     let generated = origin == Origin::Generated;
     attributes.insert(A::LOCAL, V::Bool(generated));
     attributes.insert(A::ALWAYS_SENSITIVE, V::Bool(generated && sensitive));
@@ -143,7 +136,6 @@ pub fn key_record(
     attributes.insert(A::KEY_GEN_MECHANISM, V::Number(origin_mechanism(algorithm, origin)));
     finish(object, &mut attributes);
     let class = algorithm.resident_class();
-    attributes.insert(A::KEY_TYPE, V::Number(algorithm.key_type()));
     AttributeRecord { class, algorithm: Some(algorithm), attributes }
 }
 
@@ -155,10 +147,8 @@ pub fn public_record(
     facts: &Attributes,
     origin: Origin,
 ) -> AttributeRecord {
-    let mut attributes = storage_defaults(false);
-    for usage in ALL_USAGES {
-        attributes.insert(usage, V::Bool(false));
-    }
+    let mut attributes = stored(ObjectClass::PublicKey, Some(algorithm.key_type()));
+    attributes.extend(ObjectClass::PublicKey.usages().iter().map(|usage| (*usage, V::Bool(false))));
     let granted = |a: A| private.get(&a) == Some(&V::Bool(true));
     attributes.insert(A::VERIFY, V::Bool(granted(A::SIGN)));
     attributes.insert(A::ENCRYPT, V::Bool(granted(A::DECRYPT)));
@@ -174,7 +164,6 @@ pub fn public_record(
     }
     attributes.insert(A::LOCAL, V::Bool(origin == Origin::Generated));
     attributes.insert(A::KEY_GEN_MECHANISM, V::Number(origin_mechanism(algorithm, origin)));
-    attributes.insert(A::KEY_TYPE, V::Number(algorithm.key_type()));
     finish(object, &mut attributes);
     AttributeRecord { class: ObjectClass::PublicKey, algorithm: Some(algorithm), attributes }
 }
@@ -187,15 +176,16 @@ pub fn plain_record(
     template: &Attributes,
     value: &[u8],
 ) -> AttributeRecord {
-    let mut attributes = storage_defaults(false);
+    let mut attributes = stored(class, algorithm.map(KeyAlgorithm::key_type));
+    if class == ObjectClass::PublicKey {
+        // Who brings keys in this way cannot verify with recovery either.
+        attributes.insert(A::VERIFY_RECOVER, V::Bool(false));
+    }
     attributes.extend(template.iter().map(|(a, v)| (*a, v.clone())));
     match (class, algorithm) {
-        (ObjectClass::PublicKey, Some(algorithm)) => {
+        (ObjectClass::PublicKey, Some(_)) => {
             attributes.insert(A::PUBLIC_KEY_INFO, V::Bytes(value.to_vec()));
-            attributes.insert(A::KEY_TYPE, V::Number(algorithm.key_type()));
             attributes.insert(A::LOCAL, V::Bool(false));
-            attributes.entry(A::VERIFY).or_insert(V::Bool(true));
-            attributes.entry(A::ENCRYPT).or_insert(V::Bool(matches!(algorithm, KeyAlgorithm::Rsa { .. })));
         }
         _ => {
             attributes.insert(A::VALUE, V::Bytes(value.to_vec()));

@@ -72,6 +72,7 @@ impl State {
                 return Err(malformed("the margin of uptimes is over its limit"));
             }
             GroupOption::UptimeMargin(seconds) => self.options.uptime_margin_s = seconds,
+            GroupOption::DirectChanges(value) => self.options.direct_changes = value,
         }
         Ok(Effects { roster: true, ..Effects::default() })
     }

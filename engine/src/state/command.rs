@@ -403,6 +403,17 @@ pub enum IsolatedService {
     Fence,
 }
 
+/// What `synchronize` does with what was made or deleted on one member's own slot. Order is the log format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DirectChanges {
+    /// What was made there is destroyed, what was deleted there is imported again.
+    #[default]
+    Undo,
+    /// What was made there becomes the group's, what was deleted there is deleted in the group.
+    Adopt,
+}
+
 /// The group's options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
@@ -420,6 +431,8 @@ pub struct Options {
     pub primary_override: bool,
     /// Uptimes of candidates for primary that differ by no more are equal, seconds.
     pub uptime_margin_s: u32,
+    /// See [`DirectChanges`].
+    pub direct_changes: DirectChanges,
 }
 
 /// One option, set. Order is the log format.
@@ -439,6 +452,8 @@ pub enum GroupOption {
     PrimaryOverride(bool),
     /// See [`Options::uptime_margin_s`]; at most `limits::UPTIME_MARGIN_MAX_SECONDS`.
     UptimeMargin(u32),
+    /// See [`DirectChanges`].
+    DirectChanges(DirectChanges),
 }
 
 /// What an applied command came to. The same on every member.

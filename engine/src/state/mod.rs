@@ -19,9 +19,9 @@ mod shared;
 
 pub use applications::Applications;
 pub use command::{
-    Authority, Bootstrap, Command, GroupOption, InviteId, IsolatedService, LeaveReason, NewObject, Options,
-    Outcome, PartialKeys, RecoveryCopy, Refusal, Rejection, RequestContext, RequestState, Settlement, Smk,
-    Verdict,
+    Authority, Bootstrap, Command, DirectChanges, GroupOption, InviteId, IsolatedService, LeaveReason,
+    NewObject, Options, Outcome, PartialKeys, RecoveryCopy, Refusal, Rejection, RequestContext, RequestState,
+    Settlement, Smk, Verdict,
 };
 pub use duty::{AutoRecovery, Duty, WayBack};
 pub use isolation::Fence;

@@ -375,6 +375,10 @@ fn every_command() -> Vec<Command> {
     commands.push(Command::SetOption(GroupOption::UptimeMargin(300)));
     commands.push(Command::SetPriority { member: MemberId(2), priority: 1 });
     commands.push(Command::ConfirmFence { member: MemberId(2), since: LogIndex(9) });
+    commands.extend(
+        [DirectChanges::Undo, DirectChanges::Adopt]
+            .map(|value| Command::SetOption(GroupOption::DirectChanges(value))),
+    );
     commands
 }
 

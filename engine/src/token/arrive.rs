@@ -7,10 +7,10 @@ use super::ffi::{Handle, Session};
 use super::keys::is_sensitive;
 use super::template::Template;
 use super::vault::{Passing, Vault};
-use super::{Originated, Sending, TokenError, TokenVerdict, UsedKey, parameters, proof};
+use super::{Originated, Sending, TokenError, UsedKey, parameters, proof};
 use crate::domain::{
     AttributeType as A, AttributeValue as V, Attributes, CannotCarry, Curve, KeyAlgorithm, Mechanism,
-    ObjectClass, ObjectId, Parameters, ckk,
+    ObjectClass, Parameters, ckk,
 };
 use crate::limits;
 use aws_lc_rs::agreement;
@@ -111,29 +111,17 @@ impl Vault {
         arrival.check()?;
         parameters::check("C_DeriveKey", mechanism)?;
         let _exclusive = self.gate.write();
-        let second = match (mechanism.number, &mechanism.parameters) {
-            (parameters::CONCATENATE_BASE_AND_KEY, Parameters::Number(second)) => {
-                Some(UsedKey::Agreed(ObjectId(*second)))
-            }
-            _ => None,
-        };
-        let derive = |arrival: &mut Arrival, mechanism: &Mechanism, bases: &[Handle]| {
-            if parameters::keeps_value(mechanism.number) {
-                self.inherit(arrival, bases);
-            }
-            let template = match value_len {
-                Some(length) => arrival.template().number(A::VALUE_LEN, length),
-                None => arrival.template(),
-            };
-            Ok(session.derive(mechanism, bases[0], &template)?)
-        };
-        self.take_in(session, arrival, |arrival| match &second {
-            Some(second) => self.with_keys_alone([base, second], |bases| {
-                self.must_derive(bases[1])?;
-                let parameters = Parameters::Number(bases[1]);
-                derive(arrival, &Mechanism { number: mechanism.number, parameters }, &bases)
-            }),
-            None => self.with_keys_alone([base], |bases| derive(arrival, mechanism, &bases)),
+        self.take_in(session, arrival, |arrival| {
+            self.with_keys_alone([base], |[base]| {
+                if parameters::keeps_value(mechanism.number) {
+                    self.inherit(arrival, base);
+                }
+                let template = match value_len {
+                    Some(length) => arrival.template().number(A::VALUE_LEN, length),
+                    None => arrival.template(),
+                };
+                Ok(session.derive(mechanism, base, &template)?)
+            })
         })
     }
 
@@ -178,27 +166,14 @@ impl Vault {
         }
     }
 
-    /// What is put together from keys is as sensitive as each of them, and leaves no more than they do. Not every
-    /// token sees to that.
-    fn inherit(&self, arrival: &mut Arrival, bases: &[Handle]) {
-        let any = |attribute, value: bool| {
-            bases.iter().any(|base| self.keeper.read_flag(*base, attribute) != Some(!value))
-        };
+    /// What is put together from a key is as sensitive as that, and leaves no more than it does. Not every token sees
+    /// to that.
+    fn inherit(&self, arrival: &mut Arrival, base: Handle) {
         for (attribute, value) in [(A::SENSITIVE, true), (A::EXTRACTABLE, false)] {
-            if any(attribute, value) {
+            if self.keeper.read_flag(base, attribute) != Some(!value) {
                 arrival.force(attribute, value);
             }
         }
-    }
-
-    /// A second key is named by a mechanism's parameter, where nobody else looks.
-    fn must_derive(&self, key: Handle) -> Result<(), TokenError> {
-        const KEY_FUNCTION_NOT_PERMITTED: u64 = 0x68;
-        if self.keeper.read_flag(key, A::DERIVE) == Some(true) {
-            return Ok(());
-        }
-        let verdict = TokenVerdict::Caller(KEY_FUNCTION_NOT_PERMITTED);
-        Err(TokenError::Call { call: "C_DeriveKey", code: KEY_FUNCTION_NOT_PERMITTED, verdict })
     }
 
     /// Finds out what the key is, and sends it off.

@@ -129,6 +129,13 @@ impl Vault {
         done.map_err(|error| self.diagnose(error).blame_caller())
     }
 
+    /// Makes a session object's copy go. Absence is success.
+    pub fn drop_session(&self, name: SessionName) -> Result<(), TokenError> {
+        let _exclusive = self.gate.write();
+        let guest = self.ledger.index.lock().guests.present.remove(&GuestName::Session(name));
+        guest.map_or(Ok(()), |guest| self.destroy(guest.handle).map(|_| ()))
+    }
+
     fn all_known<const N: usize>(&self, keys: [&UsedKey; N]) -> Option<[Handle; N]> {
         let mut handles = [0; N];
         for (handle, key) in handles.iter_mut().zip(keys) {

@@ -361,6 +361,15 @@ impl Token {
         self.shared.ledger.index.lock().guests.knows(name)
     }
 
+    /// Makes the copy of a session object that has ended go. Absence is success.
+    ///
+    /// # Errors
+    /// The token fails; the copy goes with the process at the latest, and nobody can name it.
+    pub async fn drop_session(&self, name: SessionName) -> Result<(), TokenError> {
+        self.job(Work::Write, move |vault, _| vault.drop_session(name).map_err(|error| vault.judge(error)))
+            .await
+    }
+
     /// One operation with a key. A verification answers with nothing.
     ///
     /// # Errors
@@ -449,7 +458,7 @@ impl Token {
     }
 
     /// Derives a secret key from a key of the application's (C_DeriveKey), and wraps it under the SMK. Tells its real
-    /// kind. CONCATENATE_BASE_AND_KEY names its second key, an agreed one with DERIVE, by its id.
+    /// kind.
     ///
     /// # Errors
     /// As [`Token::originate_unwrapped`].

@@ -55,6 +55,16 @@ pub struct Opened {
     pub public: Option<Arc<AttributeRecord>>,
 }
 
+impl Opened {
+    /// Of an object's content, and the generation that it is wrapped under.
+    pub fn new(generation: Generation, content: EnvelopeContent) -> Self {
+        let traits = Traits::of(&content.record);
+        let is_public = content.record.class == ObjectClass::PublicKey;
+        let public = is_public.then(|| Arc::new(content.record.clone()));
+        Self { generation, content: Arc::new(content), traits, public }
+    }
+}
+
 /// The session objects that a member has opened lately, at most [`limits::SESSION_OBJECTS_MAX`], the longest unused
 /// going first.
 #[derive(Default)]
@@ -79,16 +89,23 @@ impl Sessions {
         generation: Generation,
         content: EnvelopeContent,
     ) -> Arc<Opened> {
-        let traits = Traits::of(&content.record);
-        let is_public = content.record.class == ObjectClass::PublicKey;
-        let public = is_public.then(|| Arc::new(content.record.clone()));
-        let opened = Arc::new(Opened { generation, content: Arc::new(content), traits, public });
+        let opened = Arc::new(Opened::new(generation, content));
+        self.admit(name, opened.clone());
+        opened
+    }
+
+    /// The same for one that is opened already.
+    pub fn admit(&mut self, name: SessionName, opened: Arc<Opened>) {
         if self.opened.len() >= limits::SESSION_OBJECTS_MAX && !self.opened.contains_key(&name) {
             let oldest = self.opened.iter().min_by_key(|(_, (used, _))| *used).map(|(name, _)| *name);
             oldest.map(|oldest| self.opened.remove(&oldest));
         }
         self.clock += 1;
-        self.opened.insert(name, (self.clock, opened.clone()));
-        opened
+        self.opened.insert(name, (self.clock, opened));
+    }
+
+    /// Forgets an object that has gone.
+    pub fn forget(&mut self, name: SessionName) {
+        self.opened.remove(&name);
     }
 }

@@ -117,7 +117,7 @@ fn check_kind(template: &Attributes, algorithm: KeyAlgorithm) -> Result<(), Fail
 }
 
 /// What every object of a class has unless its template says otherwise.
-fn defaults(class: ObjectClass, key_type: Option<u64>) -> Attributes {
+pub fn defaults(class: ObjectClass, key_type: Option<u64>) -> Attributes {
     let empty = || V::Bytes(Vec::new());
     let mut attributes: Attributes = [
         (A::TOKEN, V::Bool(false)),

@@ -3,8 +3,8 @@
 use super::member::{Compared, ComparisonTotals};
 use super::slot::{SlotCall, SlotReply};
 use crate::domain::{
-    ApplicationName, Attributes, CannotCarry, Fingerprint, Generation, GroupId, KeyAlgorithm, Lineage,
-    LogIndex, Mechanism, MemberId, ObjectClass, ObjectId, RequestId, Role,
+    ApplicationName, Attributes, CannotCarry, ContentKey, Envelope, Fingerprint, Generation, GroupId,
+    KeyAlgorithm, Lineage, LogIndex, Mechanism, MemberId, ObjectClass, ObjectId, RequestId, Role,
 };
 use crate::state::{Duty, GroupOption, LeaveReason, Options, RecoveryCopy};
 use serde::{Deserialize, Serialize};
@@ -99,6 +99,19 @@ pub enum ClientRequest {
         /// The lowest leads.
         priority: u8,
     },
+    /// Makes what was made on one member's own slot the group's.
+    Adopt(Box<Adoption>),
+}
+
+/// An object of one member alone that becomes the group's: the same key, under an id of the group's.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Adoption {
+    /// Repeated under the same id, it happens once.
+    pub request: RequestId,
+    /// Its name on the member.
+    pub content: ContentKey,
+    /// Its content, sealed under that name.
+    pub envelope: Envelope,
 }
 
 /// What to generate.

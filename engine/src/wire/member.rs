@@ -41,6 +41,8 @@ pub enum MemberRequest {
         /// The entry since which the group fences, once the sender's disk holds it.
         kept: Option<LogIndex>,
     },
+    /// Undoes or adopts what was changed on this member's own slot, as the group's option says.
+    EndDirect,
 }
 
 /// Raft's calls.
@@ -216,4 +218,6 @@ pub enum MemberAnswer {
     Compared(Comparison),
     /// To Report: who stands for election in which order when the primary is lost.
     Ranked(Vec<MemberId>),
+    /// To EndDirect: what could not be ended, for people.
+    DirectEnded(Vec<String>),
 }

@@ -8,8 +8,8 @@ mod member;
 mod slot;
 
 pub use client::{
-    Answer, ClientRequest, ComparisonRow, CoverageCell, CoverageRow, CoverageState, CreateKey, Deletion,
-    GroupStatus, ImportKey, KeyTemplate, MemberStatus, ObjectRow, SecretBytes, UseKind, UseRequest,
+    Adoption, Answer, ClientRequest, ComparisonRow, CoverageCell, CoverageRow, CoverageState, CreateKey,
+    Deletion, GroupStatus, ImportKey, KeyTemplate, MemberStatus, ObjectRow, SecretBytes, UseKind, UseRequest,
 };
 pub use failure::{Failure, FailureKind, Remedy};
 pub use join::{Delivery, JoinAnswer, JoinRequest, Roster, RosterRow};

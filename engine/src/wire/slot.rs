@@ -5,7 +5,7 @@ use super::client::{SecretBytes, UseKind};
 use crate::clock::UnixMillis;
 use crate::domain::{
     AttributeRecord, Attributes, ClientId, Envelope, Generation, GroupId, LogIndex, Mechanism, MechanismInfo,
-    ObjectId, RequestId,
+    MemberId, ObjectId, RequestId,
 };
 pub use crate::domain::{ClientName, Role};
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,8 @@ pub struct SlotCall {
     pub seen: LogIndex,
     /// What is asked.
     pub ask: SlotRequest,
+    /// Asked on the member's own slot: it answers by itself, with what it holds.
+    pub direct: bool,
 }
 
 /// Proof of a login, good at every member. Only members can make one.
@@ -301,6 +303,8 @@ pub struct SlotInfo {
     pub user_pin: PinState,
     /// The security officer's PIN.
     pub so_pin: PinState,
+    /// Asked on a member's own slot: who that is, and its name.
+    pub member: Option<(MemberId, String)>,
 }
 
 /// A PIN as CKF_*_PIN_* tell it, for the asking client.

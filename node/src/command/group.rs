@@ -8,7 +8,7 @@ use crate::output::{self, View};
 use crate::secret;
 use keyraft_engine::domain::{LogIndex, ObjectId, Role};
 use keyraft_engine::limits::UPTIME_MARGIN_MAX_SECONDS;
-use keyraft_engine::state::{GroupOption, IsolatedService, PartialKeys};
+use keyraft_engine::state::{DirectChanges, GroupOption, IsolatedService, PartialKeys};
 use keyraft_engine::wire::{Answer, ClientRequest, CoverageRow};
 use serde_json::json;
 use std::io::IsTerminal;
@@ -157,6 +157,10 @@ fn meaning(option: GroupOption) -> &'static str {
         GroupOption::AllowInmemoryImport(false) => {
             ": no new key passes through the members' memory; keys that did so stay, and new members import them"
         }
+        GroupOption::DirectChanges(DirectChanges::Adopt) => {
+            ": the next 'keyraft synchronize' makes the group's what was made on one member's own slot, and deletes in \
+             the whole group what was deleted there"
+        }
         _ => "",
     }
 }
@@ -188,10 +192,13 @@ fn parse_option(name: &str, value: &str) -> Result<GroupOption, Problem> {
         ("auto_recovery", numbers) => standing::parse_recovery(numbers)
             .map(GroupOption::AutoRecovery)
             .ok_or_else(|| wrong("the tries (0 for none, -1 for no end), and the seconds between two: 5,60")),
+        ("direct_changes", "undo") => Ok(GroupOption::DirectChanges(DirectChanges::Undo)),
+        ("direct_changes", "adopt") => Ok(GroupOption::DirectChanges(DirectChanges::Adopt)),
+        ("direct_changes", _) => Err(wrong("undo or adopt")),
         _ => Err(Problem::usage(
             format!("there is no option '{name}'"),
             "there are partial_keys, allow_inmemory_import, isolated_service, allow_init_token, auto_recovery, \
-             primary_override and uptime_margin_s",
+             primary_override, uptime_margin_s and direct_changes",
         )),
     }
 }
@@ -210,6 +217,7 @@ mod tests {
             ("isolated_service", "x", "serve or fence"),
             ("primary_override", "yes", "true or false"),
             ("uptime_margin_s", "86401", "from 0 to 86400"),
+            ("direct_changes", "keep", "undo or adopt"),
             ("x", "y", "partial_keys"),
         ] {
             let problem = parse_option(name, value).expect_err(name);

@@ -154,6 +154,7 @@ fn group(members: &[StandIn]) -> GroupConfig {
         ranking: Ranking::LeastBusy,
         weights: BTreeMap::new(),
         replay_bytes_max: 100,
+        ha_only: true,
     }
 }
 
@@ -165,7 +166,7 @@ fn use_of(bytes: usize) -> SlotCall {
         mechanism: Mechanism { number: 1, parameters: Parameters::None },
         data: SecretBytes(vec![1; bytes].into()),
     };
-    SlotCall { who: ClientName::default(), ticket: None, seen: LogIndex(0), ask }
+    SlotCall { who: ClientName::default(), ticket: None, seen: LogIndex(0), ask, direct: false }
 }
 
 fn asked(link: &Link) -> Duration {

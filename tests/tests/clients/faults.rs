@@ -21,7 +21,7 @@ const ALL_DOWN_LIMIT: Duration = Duration::from_secs(25);
 const ANSWER_LIMIT: Duration = Duration::from_secs(90);
 
 /// A running application that calls the module as it is told.
-struct Application {
+pub struct Application {
     child: Child,
     input: ChildStdin,
     answers: Receiver<String>,
@@ -29,7 +29,7 @@ struct Application {
 }
 
 impl Application {
-    fn start(target: &Target) -> Self {
+    pub fn start(target: &Target) -> Self {
         let folder = tempfile::tempdir().expect("makes a folder");
         let mut command = rust::program(&Battery::begin(target), "talk");
         command.current_dir(folder.path());
@@ -42,21 +42,21 @@ impl Application {
     }
 
     /// What it answers, whatever that is.
-    fn ask(&mut self, line: &str) -> String {
+    pub fn ask(&mut self, line: &str) -> String {
         writeln!(self.input, "{line}").expect("it reads");
         let answer = self.answers.recv_timeout(ANSWER_LIMIT);
         answer.unwrap_or_else(|error| panic!("'{line}' is not answered within {ANSWER_LIMIT:?}: {error}"))
     }
 
     /// What a call that must succeed yields.
-    fn good(&mut self, line: &str) -> String {
+    pub fn good(&mut self, line: &str) -> String {
         let answer = self.ask(line);
         let value = answer.strip_prefix("ok").unwrap_or_else(|| panic!("'{line}' is answered by '{answer}'"));
         value.trim().to_string()
     }
 
     /// The number that a call returns which must not succeed.
-    fn refused(&mut self, line: &str) -> String {
+    pub fn refused(&mut self, line: &str) -> String {
         let answer = self.ask(line);
         let rest =
             answer.strip_prefix("error ").unwrap_or_else(|| panic!("'{line}' is answered by '{answer}'"));
@@ -64,7 +64,7 @@ impl Application {
     }
 
     /// A session, logged in as the user.
-    fn login(&mut self) -> String {
+    pub fn login(&mut self) -> String {
         let session = self.good("open");
         self.good(&format!("login {session}"));
         session
@@ -80,7 +80,7 @@ impl Drop for Application {
 }
 
 /// Runs blocking work beside the members, which the runtime waits for.
-async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(value) => value,
         Err(error) => std::panic::resume_unwind(error.into_panic()),

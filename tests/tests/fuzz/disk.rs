@@ -3,7 +3,11 @@
 use crate::log::{checkpoint, entry};
 use crate::run::fuzz;
 use crate::samples::{bytes, envelope, golden};
-use keyraft_engine::domain::{ContentKey, Generation, ObjectId, Version};
+use keyraft_engine::direct::{List, Made};
+use keyraft_engine::domain::{
+    ClientId, ContentKey, Generation, GroupId, LogIndex, MemberId, ObjectId, RequestId, Version,
+};
+use keyraft_engine::doors as engine;
 use keyraft_storage::doors;
 
 const CONTENT: ContentKey =
@@ -41,4 +45,14 @@ fn keys_of_the_store() {
 #[test]
 fn the_checkpoint() {
     fuzz(vec![checkpoint()], doors::checkpoint);
+}
+
+#[test]
+fn the_list_of_a_members_own_changes() {
+    let request = RequestId { client: ClientId { born: LogIndex(1), nonce: 2 }, sequence: 3 };
+    let mut list = List::new(GroupId([7; 8]), MemberId(2));
+    let made = Made { content: CONTENT, envelope: envelope(), request, adoption: Some(request) };
+    list.put(vec![made]).expect("there is room");
+    list.delete(ObjectId(9), request).expect("there is room");
+    fuzz(vec![bytes(&list)], engine::direct_list);
 }

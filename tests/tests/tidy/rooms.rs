@@ -142,6 +142,7 @@ const UNSAFE: &[&str] = &[
     "tests/src/bin/pkcs11-client/raw.rs",
     // The shim's function list, and the real module's behind it.
     "tests/shim/src/ffi.rs",
+    "tests/src/bin/pkcs11-client/raw/wishes.rs",
     // The allocator that counts what a decoder takes.
     "tests/tests/fuzz/meter.rs",
 ];

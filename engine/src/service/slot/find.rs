@@ -22,6 +22,7 @@ impl Core {
                 mechanisms: mechanisms::shared(cards),
                 user_pin,
                 so_pin,
+                member: None,
             })
         });
         let info = info.ok_or_else(|| {

@@ -97,22 +97,27 @@ impl Core {
         Ok(Made { key: KeyRef::Object(object), record: visible(&record) })
     }
 
-    /// Makes session objects: nothing of them stays here.
-    async fn make_session(&self, birth: &Birth) -> Result<Vec<Made>, Failure> {
-        self.excluded(birth.carried())?;
+    /// Lets objects come into being that are not agreed, and says under which generation.
+    pub(super) async fn born(&self, birth: &Birth) -> Result<(Generation, Vec<EnvelopeContent>), Failure> {
         let newest = self.agreed.read(|state| state.generation()).ok_or_else(|| {
             Failure::new(FailureKind::NotInSync, format!("{} does not know the group's SMK yet", self.me))
         })?;
-        let (generation, contents) = match birth {
+        match birth {
             Birth::Record { generation, content } => {
-                (generation.unwrap_or(newest), vec![EnvelopeContent::clone(content)])
+                Ok((generation.unwrap_or(newest), vec![EnvelopeContent::clone(content)]))
             }
             _ => {
                 let born = tokio::time::timeout(limits::GENERATE_ATTEMPT, self.bear(birth, newest));
                 let text = format!("the token of {} did not answer in time", self.me);
-                (newest, born.await.map_err(|_| Failure::new(FailureKind::TokenFailed, text))??)
+                Ok((newest, born.await.map_err(|_| Failure::new(FailureKind::TokenFailed, text))??))
             }
-        };
+        }
+    }
+
+    /// Makes session objects: nothing of them stays here.
+    async fn make_session(&self, birth: &Birth) -> Result<Vec<Made>, Failure> {
+        self.excluded(birth.carried())?;
+        let (generation, contents) = self.born(birth).await?;
         // What is unwrapped or derived shows its kind only now: every member must be able to take it in.
         for content in contents.iter().filter(|content| content.record.class.is_resident()) {
             self.excluded(content.record.algorithm)?;
@@ -132,7 +137,7 @@ impl Core {
     }
 
     /// Understands what is asked, and refuses what may not be.
-    async fn birth(&self, by: &MakeBy, asker: Asker) -> Result<Birth, Halt> {
+    pub(super) async fn birth(&self, by: &MakeBy, asker: Asker) -> Result<Birth, Halt> {
         let templates: Vec<&Attributes> = match by {
             MakeBy::GeneratePair { public, private, .. } => vec![public, private],
             MakeBy::Generate { template, .. }

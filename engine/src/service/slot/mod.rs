@@ -1,9 +1,11 @@
 //! The virtual slot's requests: what applications ask through the PKCS#11 module. Changes of agreed objects go to the
 //! primary; everything else is done here, or by another in-sync member if this one cannot.
 //!
-//! `find` searches and reads, `make` makes objects, `uses` works with keys, `attributes` changes and destroys.
+//! `find` searches and reads, `make` makes objects, `uses` works with keys, `attributes` changes and destroys. `direct`
+//! is a member's own slot.
 
 mod attributes;
+mod direct;
 mod find;
 mod login;
 mod make;

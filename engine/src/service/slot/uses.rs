@@ -38,6 +38,9 @@ impl Core {
     /// The same on the calling thread; None if something has to be waited for, or another member has to be asked.
     pub(in super::super) fn slot_now(&self, call: &SlotCall) -> Option<Result<Answer, Failure>> {
         let SlotRequest::Use { key, kind, mechanism, data } = &call.ask else { return None };
+        if call.direct {
+            return None;
+        }
         let index = self.agreed.read(|state| state.applied());
         if index < call.seen {
             return None;

@@ -1,11 +1,13 @@
 //! The edges of PKCS#11 that programs lean on: one step each, `ok NAME` or `failed NAME: why`.
 
+use crate::policy;
 use crate::raw::{Answer, Begin, Module, Refused};
 use crate::talk::slot_of;
 use cryptoki_sys::*;
 use std::fmt::Debug;
 
-type Outcome = Result<(), String>;
+/// How a step went, in words for people.
+pub type Outcome = Result<(), String>;
 
 impl From<Refused> for String {
     fn from(refused: Refused) -> Self {
@@ -13,22 +15,29 @@ impl From<Refused> for String {
     }
 }
 
-fn same<T: PartialEq + Debug>(got: T, right: T, what: &str) -> Outcome {
+/// Two values that must be the same.
+pub fn same<T: PartialEq + Debug>(got: T, right: T, what: &str) -> Outcome {
     if got == right { Ok(()) } else { Err(format!("{what}: {got:x?}, not {right:x?}")) }
 }
 
-fn refused<T: Debug>(answer: Answer<T>, code: CK_RV, what: &str) -> Outcome {
+/// A call that must return this number.
+pub fn refused<T: Debug>(answer: Answer<T>, code: CK_RV, what: &str) -> Outcome {
     match answer {
         Err(refused) => same(refused.code, code, what),
         Ok(value) => Err(format!("{what}: {value:x?}, not {code:#x}")),
     }
 }
 
-struct At<'a> {
-    module: &'a Module,
-    slot: CK_SLOT_ID,
-    session: CK_SESSION_HANDLE,
-    pin: &'a str,
+/// Where the steps are taken.
+pub struct At<'a> {
+    /// The module.
+    pub module: &'a Module,
+    /// The token's slot.
+    pub slot: CK_SLOT_ID,
+    /// A session that stays open.
+    pub session: CK_SESSION_HANDLE,
+    /// The user's PIN.
+    pub pin: &'a str,
 }
 
 /// All of them.
@@ -58,15 +67,17 @@ pub fn corners(module: &str, label: &str, pin: &str) -> Outcome {
         ("C_GetAttributeValue fills every entry", attribute_entries),
         ("usages that nobody names are allowed", usages),
         ("handles that are none", no_handles),
-        ("the last session's end is the logout", last_session),
     ];
+    let last: &[Step] = &[("the last session's end is the logout", last_session)];
     before.iter().for_each(|(name, step)| said(name, step(&at)));
     module.login(session, CKU_USER, pin)?;
-    logged_in.iter().for_each(|(name, step)| said(name, step(&at)));
+    let logged_in = logged_in.iter().chain(policy::STEPS).chain(last);
+    logged_in.for_each(|(name, step)| said(name, step(&at)));
     Ok(module.finalize()?)
 }
 
-type Step = (&'static str, fn(&At<'_>) -> Outcome);
+/// A step and its name.
+pub type Step = (&'static str, fn(&At<'_>) -> Outcome);
 
 fn said(name: &str, outcome: Outcome) {
     match outcome {
@@ -196,7 +207,7 @@ fn one_operation(at: &At<'_>) -> Outcome {
 
 /// What every function with an output does: NULL and too little room tell the length and end nothing; the buffer is
 /// untouched until there is room.
-fn rooms(needed: usize, mut call: impl FnMut(Option<&mut [u8]>) -> (CK_RV, CK_ULONG)) -> Outcome {
+pub fn rooms(needed: usize, mut call: impl FnMut(Option<&mut [u8]>) -> (CK_RV, CK_ULONG)) -> Outcome {
     let length = needed as CK_ULONG;
     same(call(None), (CKR_OK, length), "no room")?;
     let mut short = vec![0xee; needed - 1];

@@ -5,6 +5,7 @@
 
 mod corners;
 mod load;
+mod policy;
 mod raw;
 mod steps;
 mod talk;

@@ -1,4 +1,5 @@
-//! The module's own functions, with the numbers that they return. The only file of this program with `unsafe`.
+//! The module's own functions, with the numbers that they return. With `raw/wishes.rs` the only file of this program
+//! with `unsafe`.
 
 use cryptoki_sys::*;
 use std::ffi::{CStr, c_void};
@@ -103,6 +104,10 @@ fn flag(kind: CK_ATTRIBUTE_TYPE, value: bool) -> CK_ATTRIBUTE {
 const fn plain(mechanism: CK_MECHANISM_TYPE) -> CK_MECHANISM {
     CK_MECHANISM { mechanism, pParameter: null_mut(), ulParameterLen: 0 }
 }
+
+mod wishes;
+
+pub use wishes::{Value, Wish};
 
 impl Module {
     /// Loads it; initialises nothing.
@@ -368,6 +373,11 @@ impl Module {
     /// C_Login.
     pub fn login(&self, session: CK_SESSION_HANDLE, role: CK_USER_TYPE, pin: &str) -> Answer<()> {
         call!(self, C_Login(session, role, pin.as_ptr().cast_mut(), len(pin.as_bytes())))
+    }
+
+    /// C_InitPIN.
+    pub fn init_pin(&self, session: CK_SESSION_HANDLE, pin: &str) -> Answer<()> {
+        call!(self, C_InitPIN(session, pin.as_ptr().cast_mut(), len(pin.as_bytes())))
     }
 
     /// C_Logout.

@@ -67,6 +67,8 @@ impl Talk {
         let module = &self.module;
         match *words.first()? {
             "slot" => shown(Ok(self.slot)),
+            "slots" => shown(module.slots().map(|slots| format!("{slots:?}"))),
+            "initpin" => done(module.init_pin(session()?, words.get(2)?)),
             "serial" => shown(
                 module.token(self.slot).map(|info| String::from_utf8_lossy(&info.serialNumber).into_owned()),
             ),
