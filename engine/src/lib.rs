@@ -4,6 +4,7 @@
 
 pub mod limits; // every bound of the system
 pub mod clock; // the one real clock
+pub mod telemetry; // what a member tells of itself
 pub mod codec; // values to bytes and back
 pub mod domain; // objects, attributes, members
 pub mod state; // what the group has agreed on

@@ -215,3 +215,18 @@ pub const REPLACED_PAUSE: Duration = Duration::from_millis(5);
 pub const SUPERSEDED_TRIES: u32 = 8;
 /// Times that a create is originated anew because the SMK's generation changed meanwhile.
 pub const STALE_GENERATION_TRIES: u32 = 3;
+
+// What a member tells of itself.
+
+/// Operations of clients that a member remembers, for `explain`.
+pub const EXPLAIN_MAX: usize = 4096;
+/// Operations of one answer to `explain`.
+pub const EXPLAIN_ROWS_MAX: u32 = 1_000;
+/// How long a member is waited for when all are asked how they are.
+pub const PULSE: Duration = Duration::from_millis(500);
+/// How often a member looks at its own numbers, and at who is in sync.
+pub const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Connections of monitors at once.
+pub const MONITORS_MAX: usize = 16;
+/// Life of a monitor's connection: the next scrape makes a new one.
+pub const MONITOR_LIFE: Duration = Duration::from_secs(30);

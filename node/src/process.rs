@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::exit::Problem;
+use keyraft_engine::telemetry::Event;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -70,7 +71,7 @@ pub fn apply_environment(config: &Config) -> Result<(), Problem> {
 pub fn notify(state: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = notify_at(socket.as_bytes(), state) {
-        tracing::warn!(%error, "systemd could not be told '{state}'");
+        tracing::warn!(code = Event::SystemdNotTold.code(), %error, "systemd could not be told '{state}'");
     }
 }
 
@@ -92,7 +93,10 @@ pub async fn stop_signal() -> &'static str {
             _ = interrupt.recv() => "SIGINT",
         },
         _ => {
-            tracing::error!("signals cannot be heard: stop this member by SIGKILL");
+            tracing::error!(
+                code = Event::SignalsNotHeard.code(),
+                "signals cannot be heard: stop this member by SIGKILL"
+            );
             std::future::pending().await
         }
     }

@@ -4,6 +4,7 @@ use crate::config::{Config, LogSection};
 use crate::engine::{self, Running};
 use crate::exit::{Exit, Problem};
 use crate::process;
+use keyraft_engine::telemetry::Event;
 use tracing_subscriber::EnvFilter;
 
 /// Sends what the process says to standard error.
@@ -21,11 +22,11 @@ pub async fn serve(config: &Config) -> Result<(), Problem> {
     let storage = engine::claim(config)?;
     let findings = engine::check(config).await?;
     for note in &findings.notes {
-        tracing::info!("{note}");
+        tracing::info!(code = Event::CheckNoted.code(), "{note}");
     }
     if let Some(first) = findings.errors.first() {
         for error in &findings.errors {
-            tracing::error!("{error}");
+            tracing::error!(code = Event::CheckFailed.code(), "{error}");
         }
         let count = findings.errors.len();
         let what = format!("the member does not serve, since its check found {count}: {first}");
@@ -33,10 +34,10 @@ pub async fn serve(config: &Config) -> Result<(), Problem> {
     }
     let running = Running::start(config, storage).await?;
     process::notify("READY=1");
-    tracing::info!(member = %running.member(), socket = %config.socket.display(), "ready");
+    tracing::info!(code = Event::MemberReady.code(), member = %running.member(), socket = %config.socket.display(), "ready");
     let fault = tokio::select! {
         signal = process::stop_signal() => {
-            tracing::info!(signal, "stopping");
+            tracing::info!(code = Event::MemberStopping.code(), signal, "stopping");
             None
         }
         reason = running.failed() => Some(reason),

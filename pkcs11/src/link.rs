@@ -123,12 +123,12 @@ impl Link {
 
     /// The same, telling whether an attempt was lost.
     pub fn ask(&self, call: SlotCall, pace: Pace) -> Outcome {
-        let request = ClientRequest::Slot(Box::new(call));
+        let mut request = ClientRequest::Slot(Box::new(call));
         let deadline = Clock.now() + self.timeout;
         let mut pause = PAUSE_MIN;
         let mut lost_one = false;
         loop {
-            let round = self.round(&request, pace, deadline);
+            let round = self.round(&mut request, pace, deadline);
             lost_one |= round.lost_one;
             let left = deadline.saturating_duration_since(Clock.now());
             let failed = match round.reply {
@@ -144,12 +144,15 @@ impl Link {
     }
 
     /// One attempt at each member, the one that answered last first.
-    fn round(&self, request: &ClientRequest, pace: Pace, deadline: Instant) -> Outcome {
+    fn round(&self, request: &mut ClientRequest, pace: Pace, deadline: Instant) -> Outcome {
         let (mut last, mut lost_one) = (Lost::Nobody, false);
         let start = self.favourite.load(Ordering::Relaxed);
         for step in 0..self.members.len() {
             let index = (start + step) % self.members.len();
             let until = deadline.min(Clock.now() + pace.attempt());
+            if let ClientRequest::Slot(call) = request {
+                call.tries = call.tries.saturating_add(1);
+            }
             match self.members[index].call(request, until) {
                 Ok(Answer::Slot(reply)) => {
                     self.favourite.store(index, Ordering::Relaxed);

@@ -84,6 +84,7 @@ impl Slot {
             who: ClientName::default(),
             ticket,
             seen: LogIndex(self.seen.load(Ordering::Relaxed)),
+            tries: 0,
             ask,
         }
     }

@@ -28,7 +28,8 @@ struct Application<'a> {
 
 impl Application<'_> {
     async fn ask(&self, at: u64, ask: SlotRequest) -> Result<SlotAnswer, Failure> {
-        let call = SlotCall { who: ClientName::default(), ticket: None, seen: self.seen.get(), ask };
+        let call =
+            SlotCall { who: ClientName::default(), ticket: None, seen: self.seen.get(), tries: 1, ask };
         match self.group.call(at, ClientRequest::Slot(Box::new(call))).await? {
             Answer::Slot(reply) => {
                 let SlotReply { index, answer } = *reply;

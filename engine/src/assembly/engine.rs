@@ -1,5 +1,6 @@
 //! A running member.
 
+use super::Monitor;
 use super::home::{self, Identity};
 use super::{MemberConfig, StartError, card, open_token};
 use crate::clock::Clock;
@@ -9,7 +10,10 @@ use crate::domain::{Fingerprint, MemberId};
 use crate::envelope::{EnvelopeKey, EnvelopeKeys};
 use crate::limits;
 use crate::reconciler::{Catalogue, Progress, Reconciler, watch_token};
-use crate::service::{Core, Joins, Logins, Service, expel_returned, run_primary, settler::Watch};
+use crate::service::{
+    Core, Joins, Logins, Service, Telemetry, expel_returned, run_primary, run_watching, settler::Watch,
+};
+use crate::telemetry::Event;
 use crate::token::{SmkPresence, Token};
 use crate::transport::{self, Directory, LinkError, Links, pki};
 use crate::virtual_slot::sealed::Sessions;
@@ -150,6 +154,7 @@ impl Engine {
             outbox: watch::Sender::new(None),
             logins: Logins::default(),
             joins: Joins::default(),
+            telemetry: Telemetry::new(clock.unix()),
             clock,
             started: clock.now(),
         });
@@ -164,14 +169,20 @@ impl Engine {
         tasks.spawn(watch_token(core.token.clone(), core.progress.clone(), stopped.clone()));
         tasks.spawn(run_primary(core.clone(), stopped.clone()));
         tasks.spawn(expel_returned(core.clone(), stopped.clone()));
+        tasks.spawn(run_watching(core.clone(), stopped.clone()));
         tasks.spawn(announce(core, own_card, stopped));
-        info!(member = %identity.member, group = %identity.group, "the member is running");
+        info!(code = Event::MemberRunning.code(), member = %identity.member, group = %identity.group, "the member is running");
         Ok(Self { service, stop, tasks })
     }
 
     /// This member's id.
     pub fn member(&self) -> MemberId {
         self.service.0.me
+    }
+
+    /// How this member is, for a monitor.
+    pub fn monitor(&self) -> Monitor {
+        Monitor::new(&self.service.0)
     }
 
     /// Carries out a client's request, as the local socket would.
@@ -199,11 +210,11 @@ impl Engine {
             ended = tokio::time::timeout(limits::ATTEMPT, finish(&mut self.tasks)).await;
         }
         if ended.is_err() {
-            warn!("a task does not end: it is left behind");
+            warn!(code = Event::TaskLeftBehind.code(), "a task does not end: it is left behind");
         }
         core.links.close();
         core.token.clone().close().await;
-        info!(member = %core.me, "the member has stopped");
+        info!(code = Event::MemberStopped.code(), member = %core.me, "the member has stopped");
     }
 }
 
@@ -226,6 +237,7 @@ fn reconciler(core: &Arc<Core>) -> Reconciler {
         progress: core.progress.clone(),
         confirmed: core.confirmed.subscribe(),
         synchronize: core.synchronize.clone(),
+        metrics: core.telemetry.metrics.clone(),
         reporter: core.clone(),
         clock: core.clock,
     }

@@ -6,12 +6,14 @@ mod engine;
 pub mod home;
 mod init;
 mod join;
+mod monitor;
 
 pub use check::{Findings, check};
 pub use engine::Engine;
 pub use home::{HomeError, Identity};
 pub use init::{InitGroup, InitReport, init};
 pub use join::{JoinReport, join, recover};
+pub use monitor::{Health, Monitor};
 
 use crate::cloning::Domain;
 use crate::consensus::{ConsensusError, Timings};

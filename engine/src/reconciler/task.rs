@@ -9,6 +9,7 @@ use crate::domain::{ContentKey, EnvelopeContent, GroupId, MemberId, ObjectId};
 use crate::envelope::{self, EnvelopeKeys};
 use crate::limits;
 use crate::state::{Phase, State};
+use crate::telemetry::{Event, Metrics};
 use crate::token::{Token, TokenVerdict};
 use crate::wire::{ObjectReport, ObjectStatus, Report, TokenHealth};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +44,8 @@ pub struct Reconciler {
     pub confirmed: watch::Receiver<bool>,
     /// Woken to compare everything anew.
     pub synchronize: Arc<Notify>,
+    /// Counts imports.
+    pub metrics: Arc<Metrics>,
     /// Where reports go.
     pub reporter: Arc<dyn Reporter>,
     /// For pauses.
@@ -148,13 +151,22 @@ impl Reconciler {
         }
         let many = imports.len() > limits::IMPORT_BATCH;
         if many {
-            info!(objects = imports.len(), "catching up: importing keys into the token");
+            info!(
+                code = Event::CatchingUp.code(),
+                objects = imports.len(),
+                "catching up: importing keys into the token"
+            );
         }
         for batch in imports.chunks(limits::IMPORT_BATCH) {
             self.import(batch, backlog).await;
         }
         if many {
-            info!(objects = imports.len(), troubles = backlog.troubles.len(), "caught up");
+            info!(
+                code = Event::CaughtUp.code(),
+                objects = imports.len(),
+                troubles = backlog.troubles.len(),
+                "caught up"
+            );
         }
     }
 
@@ -169,6 +181,7 @@ impl Reconciler {
         let names: Vec<ObjectId> = opened.iter().map(|(name, _)| name.object).collect();
         let results = self.token.import_many(opened).await;
         for (object, result) in names.into_iter().zip(results) {
+            self.metrics.imported(result.is_ok());
             if let Err(error) = result {
                 let refused = error.verdict() == TokenVerdict::Refused;
                 self.trouble(backlog, object, error.to_string(), refused);
@@ -192,7 +205,7 @@ impl Reconciler {
     fn trouble(&self, backlog: &mut Backlog, object: ObjectId, reason: String, refused: bool) {
         let tries = backlog.troubles.get(&object).map_or(0, |trouble| trouble.tries) + 1;
         if tries == 1 {
-            warn!(%object, reason, refused, "an object could not be reconciled; it will be tried again");
+            warn!(code = Event::ObjectNotReconciled.code(), %object, reason, refused, "an object could not be reconciled; it will be tried again");
         }
         let next = self.clock.now() + pause(tries);
         backlog.failed.insert(object);
@@ -238,6 +251,7 @@ pub async fn watch_token(token: Token, progress: Arc<Progress>, mut stop: watch:
         };
         if progress.note_token(TokenHealth::Failed(failure.clone())) {
             tracing::error!(
+                code = Event::TokenFailed.code(),
                 reason = failure,
                 "the token failed: this member no longer serves keys. Repair or replace the token, then run \
                  'keyraft recover' and start the member again"

@@ -5,12 +5,14 @@ use crate::cloning::Invitation;
 use crate::domain::{KeyAlgorithm, MemberId, ObjectId, Role};
 use crate::limits;
 use crate::state::{Command, GroupOption, InviteId, IsolatedService, Phase, Standing};
+use crate::telemetry::Event;
 use crate::transport::{pki, random_bytes};
 use crate::wire::{
     Answer, CoverageCell, CoverageRow, CoverageState, Failure, FailureKind, GroupStatus, MemberAnswer,
     MemberRequest, MemberStatus, TokenHealth,
 };
 use std::collections::BTreeMap;
+use tracing::info;
 use zeroize::Zeroizing;
 
 /// What one member said of its troubles: None if it did not answer.
@@ -143,6 +145,12 @@ impl Core {
             tokio::time::sleep(limits::RETRY_PAUSE).await;
         }
         let findings = self.progress.troubles().into_iter();
+        info!(
+            code = Event::SynchronizeDone.code(),
+            index = index.0,
+            findings = findings.len(),
+            "agreed and held were compared"
+        );
         Ok(Answer::Findings(
             findings.map(|(id, t)| format!("object {id}: {} (tried {} times)", t.reason, t.tries)).collect(),
         ))

@@ -8,6 +8,7 @@ use crate::consensus::ConsensusError;
 use crate::domain::MemberId;
 use crate::limits;
 use crate::state::{Command, Outcome};
+use crate::telemetry::Event;
 use crate::wire::{Lane, MemberAnswer, MemberRequest, Request, Response};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -25,7 +26,7 @@ pub async fn run_primary(core: Arc<Core>, stop: watch::Receiver<bool>) {
     loops.spawn(report_loop(core, stop));
     while let Some(ended) = loops.join_next().await {
         if let Err(error) = ended {
-            tracing::error!(%error, "a loop of the member ended badly: restart the member");
+            tracing::error!(code = Event::LoopEnded.code(), %error, "a loop of the member ended badly: restart the member");
         }
     }
 }
@@ -67,7 +68,7 @@ async fn settle_round(core: &Core) {
             }
             watch.absent = state.members().map(|(id, _)| id).filter(|id| core.links.is_absent(*id)).collect();
             if watch.since.is_none() {
-                info!(member = %core.me, "this member is the primary");
+                info!(code = Event::PrimaryHere.code(), member = %core.me, "this member is the primary");
                 watch.since = Some(now);
             }
             watch.note_waiting(state, now);
@@ -79,6 +80,7 @@ async fn settle_round(core: &Core) {
         let mut progressed = false;
         for command in commands {
             let text = command.to_string();
+            let event = event_of(&command);
             let settles = matches!(command, Command::Settle { .. });
             if settles {
                 pause::point("settle.before").await;
@@ -89,7 +91,9 @@ async fn settle_round(core: &Core) {
             }
             match proposed {
                 Ok((_, Outcome::Applied)) => {
-                    info!(command = text, "the in-sync set changed");
+                    if let Some(event) = event {
+                        info!(code = event.code(), command = text, "the in-sync set changed");
+                    }
                     progressed = true;
                 }
                 Ok((_, Outcome::Settled(honoured))) => progressed |= honoured.contains(&true),
@@ -103,6 +107,16 @@ async fn settle_round(core: &Core) {
         if !progressed {
             return;
         }
+    }
+}
+
+/// What the log says when one of the loop's commands is applied.
+fn event_of(command: &Command) -> Option<Event> {
+    match command {
+        Command::EnterInSync { .. } => Some(Event::EnteringInSync),
+        Command::ReachInSync { .. } => Some(Event::EnteredInSync),
+        Command::LeaveInSync { .. } => Some(Event::LeftInSync),
+        _ => None,
     }
 }
 
@@ -148,13 +162,13 @@ async fn membership_step(core: &Core) -> Result<bool, ConsensusError> {
     let voters = core.consensus.voters();
     let learners = core.consensus.learners();
     if let Some(gone) = voters.iter().chain(&learners).find(|m| !roster.contains(m)) {
-        warn!(member = %gone, "removing a member from the group's consensus");
+        warn!(code = Event::LogMemberRemoved.code(), member = %gone, "removing a member from the group's consensus");
         core.links.forget(*gone);
         core.consensus.remove(*gone).await?;
         return Ok(true);
     }
     if let Some(new) = roster.iter().find(|m| !voters.contains(m) && !learners.contains(m)) {
-        info!(member = %new, "adding a member to the group's consensus");
+        info!(code = Event::LogMemberAdded.code(), member = %new, "adding a member to the group's consensus");
         core.consensus.add_learner(*new).await?;
         return Ok(true);
     }
@@ -171,7 +185,7 @@ async fn membership_step(core: &Core) -> Result<bool, ConsensusError> {
     for learner in learners.iter().filter(|m| heard(m)) {
         match core.consensus.promote(*learner).await {
             Ok(()) => {
-                info!(member = %learner, "a member is now a voter");
+                info!(code = Event::VoterPromoted.code(), member = %learner, "a member is now a voter");
                 return Ok(true);
             }
             // One that is far behind does not keep the others waiting.
@@ -186,7 +200,7 @@ async fn membership_step(core: &Core) -> Result<bool, ConsensusError> {
 async fn confirm_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
         if core.barrier().await.is_ok() {
-            info!(member = %core.me, "the group has confirmed this member's state");
+            info!(code = Event::StateConfirmed.code(), member = %core.me, "the group has confirmed this member's state");
             core.confirmed.send_replace(true);
             return;
         }

@@ -8,6 +8,7 @@ use super::template::{self, Template};
 use super::vault::{Canary, Index, Ledger, Vault};
 use super::{ModuleSource, Pin, SlotChoice, TokenConfig, TokenError, proof};
 use crate::domain::{AttributeType as A, KeyAlgorithm, Mechanism, ObjectClass, Residency, TokenIdentity};
+use crate::telemetry::Event;
 use cryptoki_sys::{CKF_PROTECTED_AUTHENTICATION_PATH, CKF_TOKEN_INITIALIZED};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -220,7 +221,11 @@ fn sweep(session: &Session) -> Result<BTreeMap<Tag, Vec<Handle>>, TokenError> {
         }
     }
     if swept > 0 {
-        tracing::warn!(swept, "half-written objects of an earlier crash were removed from the token");
+        tracing::warn!(
+            code = Event::HalfWrittenRemoved.code(),
+            swept,
+            "half-written objects of an earlier crash were removed from the token"
+        );
     }
     Ok(found)
 }
@@ -297,9 +302,9 @@ fn sweep_aside(folder: &Path) {
                 })
             });
         if ours {
-            tracing::warn!(folder = %path.display(), "a token that was never finished is removed");
+            tracing::warn!(code = Event::UnfinishedTokenRemoved.code(), folder = %path.display(), "a token that was never finished is removed");
             if let Err(error) = std::fs::remove_dir_all(&path) {
-                tracing::warn!(folder = %path.display(), %error, "it cannot be removed");
+                tracing::warn!(code = Event::UnfinishedTokenStays.code(), folder = %path.display(), %error, "it cannot be removed");
             }
         }
     }

@@ -1,6 +1,7 @@
 //! What clients ask. A client may ask any member; the service carries it to the member that can answer.
 
 use super::slot::{SlotCall, SlotReply};
+use super::telemetry::{MemberPulse, Operation};
 use crate::domain::{
     ApplicationName, Attributes, CannotCarry, Fingerprint, Generation, GroupId, KeyAlgorithm, Lineage,
     LogIndex, Mechanism, MemberId, ObjectClass, ObjectId, RequestId, Role,
@@ -77,6 +78,15 @@ pub enum ClientRequest {
     RemoveClient(ApplicationName),
     /// The applications that have a certificate.
     Clients,
+    /// How every member is now, as each says itself.
+    Pulses,
+    /// The last operations of clients, at every member.
+    Explain {
+        /// Only this client's, as members name it: `client:NAME` or `uid:N`.
+        client: Option<String>,
+        /// At most so many.
+        last: u32,
+    },
 }
 
 /// What to generate.
@@ -215,6 +225,15 @@ pub enum Answer {
     },
     /// To Clients: each with the key of its certificate.
     Clients(Vec<(ApplicationName, Fingerprint)>),
+    /// To Pulses: one a member of the roster.
+    Pulses(Vec<MemberPulse>),
+    /// To Explain.
+    Operations {
+        /// Oldest first.
+        rows: Vec<Operation>,
+        /// Members that did not answer: what they did is not among them.
+        silent: Vec<MemberId>,
+    },
 }
 
 /// What `status` shows.

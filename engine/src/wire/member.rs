@@ -28,6 +28,15 @@ pub enum MemberRequest {
     Readmit(Box<JoinRequest>),
     /// Asks for what this member failed to import: object, reason, tries.
     Failures,
+    /// Asks how this member is now.
+    Pulse,
+    /// Asks for the last operations of clients here.
+    Operations {
+        /// Only this client's.
+        client: Option<String>,
+        /// At most so many.
+        last: u32,
+    },
 }
 
 /// Raft's calls.
@@ -104,4 +113,8 @@ pub enum MemberAnswer {
     Readmit(Box<super::join::JoinAnswer>),
     /// To Failures: object, reason, tries.
     Failures(Vec<(ObjectId, String, u32)>),
+    /// To Pulse.
+    Pulse(Box<super::telemetry::Pulse>),
+    /// To Operations, oldest first.
+    Operations(Vec<super::telemetry::Operation>),
 }

@@ -66,8 +66,13 @@ fn slot_calls() -> Vec<SlotCall> {
         mechanism,
         data: secret(b"data"),
     }));
-    let call =
-        |ask| SlotCall { who: ClientName("uid:5".into()), ticket: Some(ticket()), seen: LogIndex(1), ask };
+    let call = |ask| SlotCall {
+        who: ClientName("uid:5".into()),
+        ticket: Some(ticket()),
+        seen: LogIndex(1),
+        tries: 1,
+        ask,
+    };
     asks.into_iter().map(call).collect()
 }
 
