@@ -1,8 +1,10 @@
 //! The command line.
 
 mod pins;
+mod watch;
 
 pub use pins::{ClientCommand, GroupPins, PinCommand, PinRole, PinSet};
+pub use watch::{Drill, Explain};
 
 use crate::exit::Exit;
 use crate::mechanism::Named;
@@ -95,6 +97,10 @@ pub enum Command {
     Synchronize,
     /// Show which member holds what
     Coverage,
+    /// Show what clients asked lately, and what became of it
+    Explain(Explain),
+    /// Hand the primary over under a small load, and show what the load noticed of it
+    Drill(Drill),
     /// Hand the primary's part to another member
     StepDown {
         /// To whom; the best candidate if not given

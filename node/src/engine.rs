@@ -23,6 +23,7 @@ use zeroize::Zeroizing;
 
 pub use keyraft_engine::assembly::Findings;
 pub use keyraft_engine::assembly::InitGroup;
+pub use keyraft_engine::assembly::Monitor;
 pub use keyraft_engine::cloning::Invitation;
 
 /// The member at a Unix socket. A lost connection is made anew by the next attempt.
@@ -165,6 +166,11 @@ impl Running {
     /// Its id.
     pub fn member(&self) -> MemberId {
         self.0.member()
+    }
+
+    /// How it is, for a monitor.
+    pub fn monitor(&self) -> Monitor {
+        self.0.monitor()
     }
 
     /// Resolves, with the reason, when the member cannot go on.

@@ -3,6 +3,7 @@
 use crate::config::{Config, LogSection};
 use crate::engine::{self, Running};
 use crate::exit::{Exit, Problem};
+use crate::http::Port;
 use crate::process;
 use keyraft_engine::telemetry::Event;
 use tracing_subscriber::EnvFilter;
@@ -32,7 +33,16 @@ pub async fn serve(config: &Config) -> Result<(), Problem> {
         let what = format!("the member does not serve, since its check found {count}: {first}");
         return Err(Problem::new(Exit::CheckFailed, what, "put that right, then see 'keyraft check'"));
     }
+    let port = match config.metrics {
+        Some(address) => Some(Port::bind(address).await?),
+        None => None,
+    };
     let running = Running::start(config, storage).await?;
+    // It ends with this function, before the member stops.
+    let mut monitors = tokio::task::JoinSet::new();
+    if let Some(port) = port {
+        monitors.spawn(port.serve(running.monitor()));
+    }
     process::notify("READY=1");
     tracing::info!(code = Event::MemberReady.code(), member = %running.member(), socket = %config.socket.display(), "ready");
     let fault = tokio::select! {
@@ -43,6 +53,7 @@ pub async fn serve(config: &Config) -> Result<(), Problem> {
         reason = running.failed() => Some(reason),
     };
     process::notify("STOPPING=1");
+    drop(monitors);
     match fault {
         None => {
             running.stop().await;

@@ -117,6 +117,14 @@ pub(super) const KEYS: &[Key] = &[
         "User ids that may use the socket, besides root and the member's own.",
     ),
     key(
+        "member",
+        "metrics",
+        Kind::Text,
+        MAY,
+        r#""127.0.0.1:9464""#,
+        "IP address and port for monitors: /metrics (Prometheus) and /healthz, in clear. No port if left out.",
+    ),
+    key(
         "token",
         "module",
         Kind::Text,
