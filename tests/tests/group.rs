@@ -1,5 +1,5 @@
 //! Whole groups: applications elsewhere, mixed tokens, killed members, members that leave, lost and full tokens, the way
-//! back with the offline key, secrets that stay secret, bad input.
+//! back with the offline key, secrets that stay secret, bad input, what a group tells of itself.
 
 #[path = "group/bad.rs"]
 mod bad;
@@ -21,3 +21,5 @@ mod mixed;
 mod recovery;
 #[path = "group/secrets.rs"]
 mod secrets;
+#[path = "group/telemetry.rs"]
+mod telemetry;

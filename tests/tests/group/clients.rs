@@ -23,14 +23,14 @@ fn application(folder: &Path, mode: &str) -> Command {
 }
 
 /// One that does as it is told.
-struct Told {
+pub(super) struct Told {
     child: Child,
     input: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
 }
 
 impl Told {
-    fn start(folder: &Path) -> Self {
+    pub(super) fn start(folder: &Path) -> Self {
         let mut command = application(folder, "talk");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("starts");
         let input = child.stdin.take().expect("is piped");
@@ -43,7 +43,7 @@ impl Told {
         self.answers.next().expect("it answers").expect("in text")
     }
 
-    fn good(&mut self, line: &str) -> String {
+    pub(super) fn good(&mut self, line: &str) -> String {
         let answer = self.ask(line);
         let value = answer.strip_prefix("ok").unwrap_or_else(|| panic!("'{line}' is answered by '{answer}'"));
         value.trim().to_string()
@@ -61,12 +61,18 @@ impl Drop for Told {
 /// A group with a user PIN, and the folder of its client "web".
 async fn group_with_a_client() -> (Group, std::path::PathBuf) {
     let group = Group::form(&[Embedded; 3]).await;
+    let folder = a_client(&group).await;
+    (group, folder)
+}
+
+/// Gives a group a user PIN and a client "web"; the folder of that.
+pub(super) async fn a_client(group: &Group) -> std::path::PathBuf {
     let pin = group.path("user-pin");
     write_private(&pin, PIN);
     group.json(0, &["pin", "set", "--role", "user", "--pin-file", &pin.display().to_string()]).await;
     let folder = group.path("web");
     group.json(1, &["client", "add", "web", "--out", &folder.display().to_string()]).await;
-    (group, folder)
+    folder
 }
 
 #[tokio::test]
