@@ -138,7 +138,7 @@ async fn monitors_see_numbers_and_health() {
         group.kill(index);
     }
     group.start(0).await;
-    let (status, body) = health(ports[0]).expect("answers");
+    let (status, body) = eventually(async || health(ports[0])).await;
     assert_eq!(status, 503, "{body}");
     assert!(body["reason"].as_str().is_some_and(|why| why.contains("the group's word")), "{body}");
     eventually(async || match health(ports[0])? {
