@@ -312,7 +312,7 @@ mod tests {
             "keyraft_operations_total{kind=\"wrap\",result=\"elsewhere\"} 0",
             "keyraft_operation_seconds_bucket{kind=\"sign\",le=\"0.00025\"} 0",
             "keyraft_operation_seconds_bucket{kind=\"sign\",le=\"0.0005\"} 1",
-            "keyraft_operation_seconds_bucket{kind=\"login\",le=\"10.0\"} 0",
+            "keyraft_operation_seconds_bucket{kind=\"login\",le=\"10\"} 0",
             "keyraft_operation_seconds_bucket{kind=\"login\",le=\"+Inf\"} 1",
             "keyraft_operation_seconds_sum{kind=\"sign\"} 0.0003",
             "keyraft_logins_failed_total 1",
