@@ -129,7 +129,7 @@ async fn drill(
     let signers = futures::future::join_all((0..SIGNERS).map(|_| load.sign()));
     let changes = load.change(label, before);
     let eyes = watch(ask, start + span, &load, &bar, start);
-    let hand = hand_over(ask, limit, start + span / 3);
+    let hand = hand_over(ask, limit, start + span / 3, &load);
     let stop = async {
         tokio::select! {
             signal = process::stop_signal() => {
@@ -170,8 +170,18 @@ fn bar(seconds: u64, json: bool) -> indicatif::ProgressBar {
 }
 
 /// Asks for the hand-over; gives when it was asked for and when it was answered.
-async fn hand_over(ask: &dyn Ask, limit: Duration, at: Instant) -> Result<(Instant, Instant), Problem> {
-    tokio::time::sleep_until(at.into()).await;
+async fn hand_over(
+    ask: &dyn Ask,
+    limit: Duration,
+    at: Instant,
+    load: &Load<'_>,
+) -> Result<(Instant, Instant), Problem> {
+    while Clock.now() < at {
+        if !load.goes_on() {
+            return Err(Problem::new(Exit::Interrupted, "the drill was ended before its hand-over", ""));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
     let asked = Clock.now();
     match crate::caller::repeat(ask, limit, || ClientRequest::StepDown { to: None }).await? {
         Answer::Done => Ok((asked, Clock.now())),
