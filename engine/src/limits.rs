@@ -366,3 +366,17 @@ pub const DIRECT_DELETED_MAX: usize = 1024;
 pub const DIRECT_ENDED_MAX: usize = 256;
 /// The file that lists all of these, bytes.
 pub const DIRECT_LIST_MAX_BYTES: usize = 16 * 1024 * 1024;
+// What a member tells of itself.
+
+/// Operations of clients that a member remembers, for `explain`.
+pub const EXPLAIN_MAX: usize = 4096;
+/// Operations of one answer to `explain`.
+pub const EXPLAIN_ROWS_MAX: u32 = 1_000;
+/// How long a member is waited for when all are asked how they are.
+pub const PULSE: Duration = Duration::from_millis(500);
+/// How often a member looks at its own numbers, and at who is in sync.
+pub const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Connections of monitors at once.
+pub const MONITORS_MAX: usize = 16;
+/// Life of a monitor's connection: the next scrape makes a new one.
+pub const MONITOR_LIFE: Duration = Duration::from_secs(30);

@@ -68,6 +68,11 @@ impl<'a> Caller<'a> {
         Ok(Self { ask, limit, client, sequence: 0 })
     }
 
+    /// A number that no other client has.
+    pub fn nonce(&self) -> u64 {
+        self.client.nonce
+    }
+
     /// Asks for one change: `make` gets the request id and the watermark. However often it is repeated, it
     /// happens once.
     pub async fn change(
@@ -109,6 +114,8 @@ pub fn unexpected(answer: &Answer) -> Problem {
         Answer::Certified { .. } => "a certificate",
         Answer::Clients(_) => "clients",
         Answer::Synchronized { .. } => "a comparison",
+        Answer::Pulses(_) => "pulses",
+        Answer::Operations { .. } => "operations",
     };
     let message = format!("the member answered with {kind}, which was not asked");
     Problem::new(Exit::Unexpected, message, "use the keyraft version that the member runs")

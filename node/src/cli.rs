@@ -3,11 +3,13 @@
 mod force;
 mod pins;
 mod standing;
+mod watch;
 
 pub use standing::{InviteLife, OneMember, RecoveryKind, RecoveryMode};
 
 pub use force::ForceQuorum;
 pub use pins::{ClientCommand, GroupPins, PinCommand, PinRole, PinSet};
+pub use watch::{Drill, Explain};
 
 use crate::exit::Exit;
 use crate::mechanism::Named;
@@ -103,6 +105,10 @@ pub enum Command {
     Synchronize,
     /// Show which member holds what
     Coverage,
+    /// Show what clients asked lately, and what became of it
+    Explain(Explain),
+    /// Hand the primary over under a small load, and show what the load noticed of it
+    Drill(Drill),
     /// Hand the primary's part to another member
     StepDown {
         /// To whom; the best candidate if not given

@@ -26,7 +26,7 @@ use zeroize::Zeroizing;
 pub use keyraft_engine::assembly::Fault;
 pub use keyraft_engine::assembly::Findings;
 pub use keyraft_engine::assembly::InitGroup;
-pub use keyraft_engine::assembly::Survey;
+pub use keyraft_engine::assembly::{Monitor, Survey};
 pub use keyraft_engine::cloning::Invitation;
 
 /// The member at a Unix socket. A lost connection is made anew by the next attempt.
@@ -200,6 +200,11 @@ impl Running {
     /// Its id.
     pub fn member(&self) -> MemberId {
         self.0.member()
+    }
+
+    /// How it is, for a monitor.
+    pub fn monitor(&self) -> Monitor {
+        self.0.monitor()
     }
 
     /// Resolves, with the reason, when the member cannot go on.

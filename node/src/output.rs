@@ -1,17 +1,18 @@
 //! Answers as people and programs read them: tables, or JSON with `--json`. Pure: values in, text out.
 
+mod operations;
 mod standing;
+mod status;
 
+pub use operations::operations;
 pub use standing::{recovery_json, recovery_text, synchronized};
+pub use status::status;
 
 use crate::text::hex;
 use comfy_table::{Table, presets};
-use data_encoding::BASE64;
 use keyraft_engine::domain::{
-    ApplicationName, AttributeType, AttributeValue, Attributes, Fingerprint, Generation, ObjectClass,
+    ApplicationName, AttributeType, AttributeValue, Attributes, Fingerprint, ObjectClass,
 };
-use keyraft_engine::limits::PRIORITY_DEFAULT;
-use keyraft_engine::state::RecoveryCopy;
 use keyraft_engine::wire::{CoverageRow, CoverageState, GroupStatus, ObjectRow};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -66,50 +67,6 @@ fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// `status`.
-pub fn status(status: &GroupStatus) -> View {
-    let primary = status.primary.map_or("none".to_string(), |m| m.to_string());
-    let head = format!(
-        "group {} '{}', lineage {}, answered by {}\nprimary {primary}, term {}, applied {}, objects {}, unsettled {}\n\
-         user PIN {}, security officer's PIN {}\nrecovery {}",
-        status.group,
-        printable(&status.label),
-        status.lineage,
-        status.answered_by,
-        status.term,
-        status.applied,
-        status.objects,
-        status.unsettled,
-        set_or_not(status.user_pin),
-        set_or_not(status.so_pin),
-        recovery_text(&status.options.auto_recovery)
-    );
-    let members = members(status);
-    View {
-        text: format!("{head}\n\n{}", members.text),
-        json: json!({
-            "answered_by": status.answered_by.to_string(),
-            "group": status.group.to_string(),
-            "lineage": status.lineage.0,
-            "label": status.label,
-            "primary": status.primary.map(|m| m.to_string()),
-            "term": status.term,
-            "applied": status.applied.0,
-            "objects": status.objects,
-            "unsettled": status.unsettled,
-            "user_pin": status.user_pin,
-            "so_pin": status.so_pin,
-            "options": options(status).json,
-            "members": members.json,
-            "recovery": recovery(status),
-        }),
-    }
-}
-
-fn set_or_not(set: bool) -> &'static str {
-    if set { "set" } else { "not set" }
-}
-
 /// `client config`: a client.toml, with one group.
 pub fn client_config(sockets: &[PathBuf]) -> View {
     let quoted = |path: &PathBuf| json!(path.display().to_string()).to_string();
@@ -132,37 +89,16 @@ pub fn clients(clients: &[(ApplicationName, Fingerprint)]) -> View {
     View { text, json: json!({"clients": json}) }
 }
 
-/// What the offline recovery key opens, in base64: RSA-OAEP with SHA-1 in both places, no label.
-fn recovery(status: &GroupStatus) -> Vec<Value> {
-    let row = |(generation, copy): &(Generation, RecoveryCopy)| {
-        json!({
-            "generation": generation.0,
-            "recipient": BASE64.encode(&copy.recipient),
-            "smk": BASE64.encode(&copy.smk),
-            "envelope_key": BASE64.encode(&copy.envelope_key),
-        })
-    };
-    status.recovery.iter().map(row).collect()
-}
-
 /// `member list`.
 pub fn members(status: &GroupStatus) -> View {
     let rows = status.members.iter().map(|m| {
-        let role = match (status.primary == Some(m.member), m.voter) {
-            (true, _) => "primary",
-            (false, true) => "voter",
-            (false, false) => "learner",
-        };
-        let role = match m.priority {
-            PRIORITY_DEFAULT => role.to_string(),
-            priority => format!("{role}, priority {priority}"),
-        };
+        let role = status::role_text(status::role(status, m), m);
         let cannot: Vec<String> = m.cannot.iter().map(|(kind, _)| kind.to_string()).collect();
         vec![
             m.member.to_string(),
             printable(&m.name),
             printable(&m.address),
-            role.to_string(),
+            role,
             m.duty.to_string(),
             standing::standing(m),
             m.reached.map(|i| i.to_string()).unwrap_or_default(),
@@ -346,10 +282,11 @@ pub fn findings(lines: &[String]) -> View {
 mod tests {
     use super::*;
     use keyraft_engine::domain::*;
-    use keyraft_engine::state::{Duty, LeaveReason, Options};
+    use keyraft_engine::limits::PRIORITY_DEFAULT;
+    use keyraft_engine::state::{Duty, LeaveReason, Options, RecoveryCopy};
     use keyraft_engine::wire::{CoverageCell, MemberStatus};
 
-    fn group() -> GroupStatus {
+    pub(super) fn group() -> GroupStatus {
         let member = |id, name: &str, in_sync, reason, cannot| MemberStatus {
             member: MemberId(id),
             name: name.into(),
@@ -386,26 +323,6 @@ mod tests {
                 RecoveryCopy { recipient: vec![1], smk: vec![2], envelope_key: vec![3] },
             )],
         }
-    }
-
-    #[test]
-    fn status_golden() {
-        let view = status(&group());
-        assert_eq!(
-            view.text,
-            "group 0101010101010101 'demo', lineage l1, answered by m1\n\
-             primary m2, term 3, applied #9, objects 2, unsettled 0\n\
-             user PIN set, security officer's PIN not set\n\
-             recovery automatic, without end, every 1 s\n\
-             \n\
-             MEMBER  NAME  ADDRESS  ROLE     DUTY     STANDING                                                      REACHED  TOKEN       CANNOT CARRY\n\
-             m1      a     a:1      voter    active   in sync                                                       #9       SoftHSM v2  ed25519\n\
-             m2      b     b:1      primary  standby  out of sync: unreachable; waits for 'keyraft member recover m2'  #9       SoftHSM v2"
-        );
-        assert_eq!(view.json["members"][1]["reason"], "unreachable");
-        assert_eq!(view.json["options"]["isolated_service"], "serve");
-        let opens = json!([{"generation": 1, "recipient": "AQ==", "smk": "Ag==", "envelope_key": "Aw=="}]);
-        assert_eq!(view.json["recovery"], opens);
     }
 
     fn row() -> ObjectRow {

@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::exit::{Exit, Problem};
 use keyraft_engine::clock::Clock;
 use keyraft_engine::limits;
+use keyraft_engine::telemetry::Event;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -53,7 +54,7 @@ pub fn end_within(limit: std::time::Duration) {
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     };
     if let Err(error) = std::thread::Builder::new().name("end".into()).spawn(end) {
-        tracing::error!(%error, "the system starts no thread: this process may not end");
+        tracing::error!(code = Event::NoEndThread.code(), %error, "the system starts no thread: this process may not end");
     }
 }
 
@@ -99,7 +100,7 @@ pub fn apply_environment(config: &Config) -> Result<(), Problem> {
 pub fn notify(state: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = notify_at(socket.as_bytes(), state) {
-        tracing::warn!(%error, "systemd could not be told '{state}'");
+        tracing::warn!(code = Event::SystemdNotTold.code(), %error, "systemd could not be told '{state}'");
     }
 }
 
@@ -150,7 +151,10 @@ pub async fn stop_signal() -> &'static str {
             _ = interrupt.recv() => "SIGINT",
         },
         _ => {
-            tracing::error!("signals cannot be heard: stop this member by SIGKILL");
+            tracing::error!(
+                code = Event::SignalsNotHeard.code(),
+                "signals cannot be heard: stop this member by SIGKILL"
+            );
             std::future::pending().await
         }
     }

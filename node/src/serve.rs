@@ -3,8 +3,10 @@
 use crate::config::{Config, LogSection};
 use crate::engine::{self, Fault, Running};
 use crate::exit::{Exit, Problem};
+use crate::http::Port;
 use crate::process;
 use keyraft_engine::limits;
+use keyraft_engine::telemetry::Event;
 use tracing_subscriber::EnvFilter;
 
 /// Sends what the process says to standard error.
@@ -24,17 +26,27 @@ pub async fn serve(config: &Config, again: bool) -> Result<(), Problem> {
     if !again {
         examine(config).await?;
     }
+    let port = match config.metrics {
+        Some(address) => Some(Port::bind(address).await?),
+        None => None,
+    };
     let running = Running::start(config, storage, again).await?;
+    // It ends with this function, before the member stops.
+    let mut monitors = tokio::task::JoinSet::new();
+    if let Some(port) = port {
+        monitors.spawn(port.serve(running.monitor()));
+    }
     process::notify("READY=1");
-    tracing::info!(member = %running.member(), socket = %config.socket.display(), "ready");
+    tracing::info!(code = Event::MemberReady.code(), member = %running.member(), socket = %config.socket.display(), "ready");
     let fault = tokio::select! {
         signal = process::stop_signal() => {
-            tracing::info!(signal, "stopping");
+            tracing::info!(code = Event::MemberStopping.code(), signal, "stopping");
             None
         }
         fault = running.failed() => Some(fault),
     };
     process::notify("STOPPING=1");
+    drop(monitors);
     match fault {
         None => {
             running.stop().await;
@@ -61,11 +73,11 @@ pub async fn serve(config: &Config, again: bool) -> Result<(), Problem> {
 async fn examine(config: &Config) -> Result<(), Problem> {
     let findings = engine::check(config).await?;
     for note in &findings.notes {
-        tracing::info!("{note}");
+        tracing::info!(code = Event::CheckNoted.code(), "{note}");
     }
     let Some(first) = findings.errors.first() else { return Ok(()) };
     for error in &findings.errors {
-        tracing::error!("{error}");
+        tracing::error!(code = Event::CheckFailed.code(), "{error}");
     }
     let count = findings.errors.len();
     let what = format!("the member does not serve, since its check found {count}: {first}");

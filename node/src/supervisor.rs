@@ -5,6 +5,7 @@
 use crate::exit::{Exit, Problem};
 use keyraft_engine::clock::Clock;
 use keyraft_engine::limits;
+use keyraft_engine::telemetry::Event;
 use rustix::process::{Pid, Signal};
 use std::ffi::OsString;
 use std::fmt;
@@ -111,7 +112,11 @@ pub async fn supervise() -> Result<u8, Problem> {
             return Ok(code);
         }
         let pause = pauses.next(Clock.now().saturating_duration_since(start));
-        tracing::warn!("the member's process is started again in {} ms: {ending}", pause.as_millis());
+        tracing::warn!(
+            code = Event::MemberRestarted.code(),
+            "the member's process is started again in {} ms: {ending}",
+            pause.as_millis()
+        );
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             _ = stops.next() => return Ok(Exit::Done.code()),

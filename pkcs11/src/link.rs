@@ -241,6 +241,9 @@ impl Link {
     /// One attempt at a member.
     fn attempt(&self, index: usize, errand: &mut Errand) -> Next {
         let member = &self.members[index];
+        if let ClientRequest::Slot(call) = &mut errand.request {
+            call.tries = call.tries.saturating_add(1);
+        }
         let call = self.mind.begin(index, errand.pace);
         let mut leave = Clock.now() + errand.attempt;
         let mut goes_on = || {

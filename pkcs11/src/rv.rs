@@ -1,10 +1,7 @@
 //! What C callers are told: CKR_ numbers, and how a member's failures become one.
 
-use cryptoki_sys::{
-    CK_RV, CKR_ARGUMENTS_BAD, CKR_DEVICE_ERROR, CKR_FUNCTION_FAILED, CKR_FUNCTION_REJECTED,
-    CKR_GENERAL_ERROR, CKR_KEY_HANDLE_INVALID, CKR_OBJECT_HANDLE_INVALID,
-};
-use keyraft_engine::wire::{Failure, FailureKind};
+use cryptoki_sys::{CK_RV, CKR_KEY_HANDLE_INVALID, CKR_OBJECT_HANDLE_INVALID};
+use keyraft_engine::wire::Failure;
 
 /// A CKR_ number other than CKR_OK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,22 +12,7 @@ pub(crate) type Result<T> = std::result::Result<T, Rv>;
 
 impl From<&Failure> for Rv {
     fn from(failure: &Failure) -> Self {
-        Self(match &failure.kind {
-            FailureKind::TokenRefused { code } => *code,
-            FailureKind::NotFound => CKR_OBJECT_HANDLE_INVALID,
-            FailureKind::BadRequest => CKR_ARGUMENTS_BAD,
-            FailureKind::Forbidden | FailureKind::Refused => CKR_FUNCTION_REJECTED,
-            FailureKind::Expired => CKR_FUNCTION_FAILED,
-            FailureKind::NotPrimary { .. }
-            | FailureKind::NoQuorum
-            | FailureKind::Deadline
-            | FailureKind::TokenFailed
-            | FailureKind::NotInSync
-            | FailureKind::Busy
-            | FailureKind::Stopping
-            | FailureKind::Standby => CKR_DEVICE_ERROR,
-            FailureKind::Internal => CKR_GENERAL_ERROR,
-        })
+        Self(failure.ckr())
     }
 }
 

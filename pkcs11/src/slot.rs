@@ -108,6 +108,7 @@ impl Slot {
             who: ClientName::default(),
             ticket,
             seen: LogIndex(self.seen.load(Ordering::Relaxed)),
+            tries: 0,
             ask,
             direct: self.own.is_some(),
         }

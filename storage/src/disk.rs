@@ -2,6 +2,7 @@ use crate::error::StorageError;
 use crate::folder::Folder;
 use crate::limits::{CACHE_BYTES, LOCK_POLL, LOCK_WAIT};
 use crate::shelf::{Record, Shelf, ShelfKey, parse, prefix, value};
+use keyraft_engine::telemetry::Event;
 use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
@@ -78,7 +79,7 @@ impl Disk {
     }
 
     fn poison(&self, why: String, damage: bool) -> StorageError {
-        tracing::error!(folder = %self.folder.path().display(), why, "the store stops");
+        tracing::error!(code = Event::StoreStopped.code(), folder = %self.folder.path().display(), why, "the store stops");
         let why = self.poison.lock().get_or_insert(Poison { why, damage }).why.clone();
         StorageError::Poisoned { folder: self.folder.path().to_owned(), why }
     }

@@ -1,5 +1,6 @@
 use crate::error::StorageError;
 use crate::limits::{LOCK_POLL, LOCK_WAIT, RESERVE_BYTES, ROOM_MIN_BYTES};
+use keyraft_engine::telemetry::Event;
 use rustix::fs::{FallocateFlags, FlockOperation};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -57,7 +58,7 @@ impl Folder {
         let free = self.free()?;
         if free < ROOM_MIN_BYTES {
             if reserve.exists() {
-                tracing::warn!(folder = %self.path.display(), free, "the disk is full: the reserve is given up to start");
+                tracing::warn!(code = Event::DiskFull.code(), folder = %self.path.display(), free, "the disk is full: the reserve is given up to start");
                 std::fs::remove_file(&reserve)?;
             }
         } else if !reserve.exists() && free >= ROOM_MIN_BYTES + 2 * RESERVE_BYTES {

@@ -9,6 +9,7 @@ use crate::tail::Tail;
 use crate::writer::Writer;
 use crate::{Storage, checkpoint};
 use keyraft_engine::consensus::types::LogId;
+use keyraft_engine::telemetry::Event;
 use parking_lot::Mutex;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -46,7 +47,12 @@ fn recover_log(disk: &Disk, marks: &mut Marks) -> Result<Tail, StorageError> {
         cut |= disk.remove_backwards::<Log>(0..=before)?;
     }
     if let Some(what) = &whole.wrong {
-        tracing::warn!(index = whole.end, what, "an entry that was never acknowledged is cut off");
+        tracing::warn!(
+            code = Event::LogTailCut.code(),
+            index = whole.end,
+            what,
+            "an entry that was never acknowledged is cut off"
+        );
     }
     if cut {
         disk.sync()?;

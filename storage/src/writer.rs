@@ -5,6 +5,7 @@ use crate::marks::{Marks, MarksFile};
 use crate::shelf::{Committed, Log, Record, Votes, record};
 use crate::tail::Tail;
 use keyraft_engine::consensus::types::{LogId, Vote};
+use keyraft_engine::telemetry::Event;
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
@@ -101,7 +102,7 @@ impl Drop for Writer {
         let Some(thread) = self.thread.take() else { return };
         // A callback may drop the last handle: the thread cannot wait for itself.
         if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
-            tracing::error!("the log's writer panicked");
+            tracing::error!(code = Event::LogWriterEnded.code(), "the log's writer panicked");
         }
     }
 }
@@ -142,7 +143,7 @@ impl Worker {
         if self.note_committed().and_then(|()| self.disk.sync()).is_ok()
             && let Err(error) = self.marks_file.write_durable(&self.marks)
         {
-            tracing::warn!(%error, "the marks could not be written on closing");
+            tracing::warn!(code = Event::MarksNotWritten.code(), %error, "the marks could not be written on closing");
         }
     }
 

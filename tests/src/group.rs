@@ -456,7 +456,7 @@ pub fn write_private(path: &Path, text: &str) {
 
 /// A port that is free now and below those that the kernel gives to outgoing connections: a member that was killed
 /// must find it free again.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     const FIRST: u16 = 12_000;
     const COUNT: u16 = 18_000;
     static NEXT: AtomicU16 = AtomicU16::new(0);

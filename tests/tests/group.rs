@@ -5,6 +5,7 @@
 //! sick tokens.
 //! Whole groups: applications elsewhere, mixed tokens, members that are killed, stopped or leave, lost and full tokens,
 //! the way back with the offline key, secrets that stay secret, bad input.
+//! back with the offline key, secrets that stay secret, bad input, what a group tells of itself.
 
 #[path = "group/bad.rs"]
 mod bad;
@@ -36,3 +37,5 @@ mod under_load;
 mod standby;
 #[path = "group/sick.rs"]
 mod sick;
+#[path = "group/telemetry.rs"]
+mod telemetry;

@@ -28,8 +28,14 @@ struct Application<'a> {
 
 impl Application<'_> {
     async fn ask(&self, at: u64, ask: SlotRequest) -> Result<SlotAnswer, Failure> {
-        let call =
-            SlotCall { who: ClientName::default(), ticket: None, seen: self.seen.get(), ask, direct: false };
+        let call = SlotCall {
+            who: ClientName::default(),
+            ticket: None,
+            seen: self.seen.get(),
+            tries: 1,
+            ask,
+            direct: false,
+        };
         match self.group.call(at, ClientRequest::Slot(Box::new(call))).await? {
             Answer::Slot(reply) => {
                 let SlotReply { index, answer } = *reply;

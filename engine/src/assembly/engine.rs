@@ -1,5 +1,6 @@
 //! A running member.
 
+use super::Monitor;
 use super::home::{self, Identity};
 use super::{MemberConfig, StartError, card, open_token};
 use crate::clock::Clock;
@@ -11,8 +12,10 @@ use crate::envelope::{EnvelopeKey, EnvelopeKeys};
 use crate::limits;
 use crate::reconciler::{Catalogue, Progress, Reconciler, watch_token};
 use crate::service::{
-    Core, Fencing, Joins, Logins, Service, Vitals, expel_returned, run_primary, settler::Watch, stand_by,
+    Core, Fencing, Joins, Logins, Service, Telemetry, Vitals, expel_returned, run_primary, run_watching,
+    settler::Watch, stand_by,
 };
+use crate::telemetry::Event;
 use crate::token::{SmkPresence, Token};
 use crate::transport::{self, Directory, LinkError, Links, pki};
 use crate::virtual_slot::sealed::Sessions;
@@ -174,6 +177,7 @@ impl Engine {
             outbox: watch::Sender::new(None),
             logins: Logins::default(),
             joins: Joins::default(),
+            telemetry: Telemetry::new(clock.unix()),
             clock,
             stands_in: AtomicBool::new(false),
             started: clock.now(),
@@ -197,14 +201,20 @@ impl Engine {
         tasks.spawn(run_primary(core.clone(), stopped.clone()));
         tasks.spawn(expel_returned(core.clone(), stopped.clone()));
         tasks.spawn(stand_by(core.clone(), stopped.clone()));
+        tasks.spawn(run_watching(core.clone(), stopped.clone()));
         tasks.spawn(announce(core, own_card, stopped));
-        info!(member = %identity.member, group = %identity.group, "the member is running");
+        info!(code = Event::MemberRunning.code(), member = %identity.member, group = %identity.group, "the member is running");
         Ok(Self { service, stop, tasks })
     }
 
     /// This member's id.
     pub fn member(&self) -> MemberId {
         self.service.0.me
+    }
+
+    /// How this member is, for a monitor.
+    pub fn monitor(&self) -> Monitor {
+        Monitor::new(&self.service.0)
     }
 
     /// Carries out a client's request, as the local socket would.
@@ -241,11 +251,11 @@ impl Engine {
             ended = tokio::time::timeout(limits::ATTEMPT, finish(&mut self.tasks)).await;
         }
         if ended.is_err() {
-            warn!("a task does not end: it is left behind");
+            warn!(code = Event::TaskLeftBehind.code(), "a task does not end: it is left behind");
         }
         core.links.close();
         core.token.clone().close().await;
-        info!(member = %core.me, "the member has stopped");
+        info!(code = Event::MemberStopped.code(), member = %core.me, "the member has stopped");
     }
 }
 
@@ -259,7 +269,7 @@ fn one_history(config: &MemberConfig, identity: &Identity, agreed: &Agreed) -> R
     }
     if let Some(what) = home::forced(&config.folder)? {
         let (member, lineage) = (identity.member, identity.lineage);
-        tracing::error!(%member, %lineage, "this history was begun by 'keyraft force-quorum': {what}");
+        tracing::error!(code = Event::HistoryForced.code(), %member, %lineage, "this history was begun by 'keyraft force-quorum': {what}");
         home::forget_forced(&config.folder)?;
     }
     Ok(())
@@ -285,6 +295,7 @@ fn reconciler(core: &Arc<Core>, comparisons: mpsc::Receiver<oneshot::Sender<Comp
         progress: core.progress.clone(),
         confirmed: core.confirmed.subscribe(),
         comparisons,
+        metrics: core.telemetry.metrics.clone(),
         reporter: core.clone(),
         clock: core.clock,
     }

@@ -7,6 +7,7 @@ mod force;
 pub mod home;
 mod init;
 mod join;
+mod monitor;
 
 pub use check::{Findings, check};
 pub use engine::{Engine, Fault};
@@ -14,6 +15,7 @@ pub use force::{Survey, Survivor};
 pub use home::{HomeError, Identity};
 pub use init::{InitGroup, InitReport, init};
 pub use join::{JoinReport, join, recover};
+pub use monitor::{Health, Monitor};
 
 use crate::cloning::Domain;
 use crate::consensus::{ConsensusError, Timings};

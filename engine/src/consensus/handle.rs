@@ -11,6 +11,7 @@ use super::{ConsensusError, message};
 use crate::domain::{LogIndex, MemberId};
 use crate::limits::{APPEND_MAX_BYTES, OVERALL};
 use crate::state::{Bootstrap, Command, Outcome, Rejection};
+use crate::telemetry::Event;
 use crate::wire::RaftCall;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{
@@ -228,7 +229,7 @@ impl Consensus {
     /// Ends this member's part. Whatever waits is told that it has stopped.
     pub async fn shutdown(&self) {
         if let Err(error) = self.inner.raft.shutdown().await {
-            tracing::warn!(?error, "consensus did not end cleanly");
+            tracing::warn!(code = Event::ConsensusEndedBadly.code(), ?error, "consensus did not end cleanly");
         }
     }
 

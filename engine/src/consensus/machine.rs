@@ -7,6 +7,7 @@ use super::types::{LogId, Membership, TypeConfig};
 use crate::domain::{ContentKey, Envelope, LogIndex};
 use crate::limits::{APPLY_CONTENTS_MAX_BYTES, APPLY_ENTRIES_MAX};
 use crate::state::Outcome;
+use crate::telemetry::Event;
 use futures::{Stream, StreamExt};
 use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
 use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
@@ -153,7 +154,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
         // Nobody waits for it: a failure shows at the next write, since the store then refuses everything.
         tokio::task::spawn_blocking(move || {
             if let Err(error) = keeper.collect() {
-                tracing::error!(%error, "contents that nothing names could not be dropped");
+                tracing::error!(code = Event::ContentsNotDropped.code(), %error, "contents that nothing names could not be dropped");
             }
         });
         Ok(())

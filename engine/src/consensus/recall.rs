@@ -7,6 +7,7 @@
 
 use super::types::{LogId, Vote};
 use crate::domain::MemberId;
+use crate::telemetry::Event;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::watch;
@@ -131,7 +132,7 @@ impl Recall {
 
     fn found(&self, member: MemberId, what: &str) {
         if self.returned.send_if_modified(|returned| returned.insert(member)) {
-            tracing::error!(
+            tracing::error!(code = Event::DiskWentBack.code(),
                 %member,
                 "the disk of {member} went back in time: {what}. Its vote and its acknowledgements count no more"
             );

@@ -11,6 +11,7 @@ use crate::domain::{ContentKey, EnvelopeContent, GroupId, MemberId, ObjectId};
 use crate::envelope::{self, EnvelopeKeys};
 use crate::limits;
 use crate::state::{Phase, State};
+use crate::telemetry::{Event, Metrics};
 use crate::token::{Token, TokenError, TokenVerdict};
 use crate::wire::{Comparison, ObjectReport, ObjectStatus, Report, TokenHealth};
 use futures::future::BoxFuture;
@@ -49,6 +50,8 @@ pub struct Reconciler {
     pub confirmed: watch::Receiver<bool>,
     /// Asks to compare everything anew, and to tell what came of it.
     pub comparisons: mpsc::Receiver<oneshot::Sender<Comparison>>,
+    /// Counts imports.
+    pub metrics: Arc<Metrics>,
     /// Where reports go.
     pub reporter: Arc<dyn Reporter>,
     /// For pauses.
@@ -166,13 +169,22 @@ impl Reconciler {
         }
         let many = imports.len() > limits::IMPORT_BATCH;
         if many {
-            info!(objects = imports.len(), "catching up: importing keys into the token");
+            info!(
+                code = Event::CatchingUp.code(),
+                objects = imports.len(),
+                "catching up: importing keys into the token"
+            );
         }
         for batch in imports.chunks(limits::IMPORT_BATCH) {
             self.import(batch, backlog).await;
         }
         if many {
-            info!(objects = imports.len(), troubles = backlog.troubles.len(), "caught up");
+            info!(
+                code = Event::CaughtUp.code(),
+                objects = imports.len(),
+                troubles = backlog.troubles.len(),
+                "caught up"
+            );
         }
     }
 
@@ -187,6 +199,7 @@ impl Reconciler {
         let names: Vec<ObjectId> = opened.iter().map(|(name, _)| name.object).collect();
         let results = self.token.import_many(opened).await;
         for (object, result) in names.into_iter().zip(results) {
+            self.metrics.imported(result.is_ok());
             if let Err(error) = result {
                 let tries = backlog.troubles.get(&object).map_or(0, |trouble| trouble.tries) + 1;
                 // One such number may be a hiccup of the device, and the key may even be there.
@@ -213,7 +226,7 @@ impl Reconciler {
     fn trouble(&self, backlog: &mut Backlog, object: ObjectId, reason: String, refused: bool) {
         let tries = backlog.troubles.get(&object).map_or(0, |trouble| trouble.tries) + 1;
         if tries == 1 {
-            warn!(%object, reason, refused, "an object could not be reconciled; it will be tried again");
+            warn!(code = Event::ObjectNotReconciled.code(), %object, reason, refused, "an object could not be reconciled; it will be tried again");
         }
         let next = self.clock.now() + pause(tries);
         backlog.failed.insert(object);
@@ -319,7 +332,10 @@ fn listen(
         Ok(()) => {
             pulse.forgetful = None;
             if progress.note_token(TokenHealth::Healthy) {
-                info!("the token works again: this member brings it up to date and serves with it");
+                info!(
+                    code = Event::TokenHealed.code(),
+                    "the token works again: this member brings it up to date and serves with it"
+                );
                 // What failed meanwhile is tried again at once. Nobody waits for what comes of it, and a comparison that
                 // others have asked for does as well.
                 let _ = comparisons.try_send(oneshot::channel().0);
@@ -339,6 +355,7 @@ fn listen(
 fn fail(progress: &Progress, why: String) {
     if progress.fails(&why) {
         tracing::error!(
+            code = Event::TokenFailed.code(),
             reason = why,
             "the token failed: this member serves no keys until it works again. If it does not by itself, repair or \
              replace it, then run 'keyraft recover' and start the member again"

@@ -9,6 +9,7 @@ use crate::cloning::{
 use crate::domain::{ApplicationName, Generation, MemberCard, MemberId};
 use crate::limits;
 use crate::state::{Authority, Command, InviteId, LeaveReason, Outcome};
+use crate::telemetry::Event;
 use crate::transport::{ConnectionId, pki, random_bytes};
 use crate::wire::{Answer, Delivery, Failure, FailureKind, JoinAnswer, JoinRequest, Roster, RosterRow};
 use parking_lot::Mutex;
@@ -123,7 +124,7 @@ impl Core {
         if hash.is_some_and(|hash| verify_invite_proof(&hash, hello, proof)) {
             return Ok(());
         }
-        warn!(%invite, "a join was refused: its invitation is unknown, used, expired or not proved");
+        warn!(code = Event::InvitationRefused.code(), %invite, "a join was refused: its invitation is unknown, used, expired or not proved");
         let text = "the invitation is unknown, used or expired: ask for a new one with 'keyraft invite'";
         Err(Failure::new(FailureKind::Forbidden, text))
     }
@@ -177,7 +178,7 @@ impl Core {
                     Outcome::Rejected(rejection) => return Err(super::change::rejection_failure(&rejection)),
                     other => return Err(super::change::unexpected(&other)),
                 };
-                info!(%member, name, "admitted a member");
+                info!(code = Event::MemberAdmitted.code(), %member, name, "admitted a member");
                 self.deliver(proven, member, &signing_request).await
             }
             Entry::Member { member, card } => {
@@ -188,7 +189,7 @@ impl Core {
                 self.announce(member, *card).await?;
                 // Its operator has asked for it where the member lives.
                 self.settle_simple(Command::Recover { member }).await?;
-                info!(%member, name, "a member has a new token: delivering the SMK to it");
+                info!(code = Event::TokenReplaced.code(), %member, name, "a member has a new token: delivering the SMK to it");
                 self.deliver(proven, member, &[]).await
             }
         }
@@ -257,7 +258,7 @@ impl Core {
             .map_err(|e| Failure::new(FailureKind::BadRequest, e))?;
         drop(clear);
         self.settle_simple(Command::AddClient { name: name.clone(), tls }).await?;
-        info!(%name, "a client has a certificate");
+        info!(code = Event::ClientCertified.code(), %name, "a client has a certificate");
         Ok(Answer::Certified { certificate, authority: authority.certificate })
     }
 
@@ -323,6 +324,6 @@ pub fn authority_context(group: crate::domain::GroupId) -> Vec<u8> {
 }
 
 fn handshake_failure(name: &str, error: &crate::cloning::HandshakeError) -> Failure {
-    warn!(name, %error, "a join was refused in its handshake; no SMK was moved");
+    warn!(code = Event::HandshakeRefused.code(), name, %error, "a join was refused in its handshake; no SMK was moved");
     Failure::new(FailureKind::Forbidden, error)
 }

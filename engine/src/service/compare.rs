@@ -4,11 +4,13 @@
 use super::{Core, settler};
 use crate::domain::{LogIndex, MemberId};
 use crate::limits;
+use crate::telemetry::Event;
 use crate::wire::{
     Answer, Compared, Comparison, ComparisonRow, ComparisonTotals, Failure, FailureKind, MemberAnswer,
     MemberRequest,
 };
 use tokio::sync::oneshot;
+use tracing::info;
 
 impl Core {
     pub(super) async fn synchronize(&self) -> Result<Answer, Failure> {
@@ -59,6 +61,8 @@ impl Core {
         let mut bytes = 0;
         let count = all.iter().take(limits::ROWS_MAX).take_while(|row| fits(&mut bytes, row)).count();
         more |= all.len() > count;
+        let cannot = all.iter().filter(|row| matches!(row.action, Compared::Cannot { .. })).count();
+        info!(code = Event::SynchronizeDone.code(), index = index.0, cannot, "agreed and held were compared");
         all.truncate(count);
         Ok(Answer::Synchronized { rows: all, totals, more })
     }

@@ -8,6 +8,7 @@ use crate::domain::{ClientId, ContentKey, MemberId, ObjectId, RequestId};
 use crate::envelope;
 use crate::limits;
 use crate::state::DirectChanges;
+use crate::telemetry::Event;
 use crate::wire::{
     Adoption, Answer, ClientRequest, Deletion, Failure, FailureKind, MemberAnswer, MemberRequest,
 };
@@ -55,7 +56,12 @@ impl Core {
         };
         match ended {
             Ok(findings) => {
-                info!(changes = summary, left = findings.len(), "the changes of this member alone are ended");
+                info!(
+                    code = Event::DirectChangesEnded.code(),
+                    changes = summary,
+                    left = findings.len(),
+                    "the changes of this member alone are ended"
+                );
                 findings.into_iter().map(|finding| format!("{me}: {finding}")).collect()
             }
             Err(failure) => vec![format!("{me}: {summary}, and stays so: {failure}")],
@@ -79,7 +85,7 @@ impl Core {
         self.sessions.lock().forget(name);
         if let Err(error) = self.token.drop_session(name).await {
             // Nobody can name it any more, and it goes with the process.
-            warn!(object = %content.object, %error, "a copy of a deleted object stays in the token");
+            warn!(code = Event::DirectCopyStays.code(), object = %content.object, %error, "a copy of a deleted object stays in the token");
         }
     }
 

@@ -5,6 +5,7 @@ use super::Core;
 use crate::domain::MemberId;
 use crate::limits;
 use crate::state::Command;
+use crate::telemetry::Event;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tracing::{debug, error};
@@ -38,7 +39,7 @@ async fn expel(core: &Core, member: MemberId) -> bool {
     }
     match core.settle_simple(Command::RemoveMember { member }).await {
         Ok(_) => {
-            error!(
+            error!(code = Event::MemberExpelled.code(),
                 %member,
                 "removed {named} from the group, since its disk went back in time. To have it back, \
                  empty its data folder and let it join anew: 'keyraft invite' here, 'keyraft join' there"

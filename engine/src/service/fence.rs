@@ -6,6 +6,7 @@ use crate::clock::BootTime;
 use crate::domain::{LogIndex, MemberId};
 use crate::limits;
 use crate::state::{Command, GroupOption, IsolatedService};
+use crate::telemetry::Event;
 use crate::wire::{Answer, Failure, FailureKind, Lane, MemberAnswer, MemberRequest, Request, Response};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -162,10 +163,12 @@ pub(super) async fn keep_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) 
         let since = core.agreed.read(|state| state.fence().map(|fence| fence.since));
         let known = *core.fencing.kept.lock();
         if let Some(since) = since.filter(|since| known != Some(*since)) {
-            info!(member = %core.me, "isolated_service is fence: keys are used under a lease alone");
+            info!(code = Event::FenceBegan.code(), member = %core.me, "isolated_service is fence: keys are used under a lease alone");
             match core.consensus.keep(since).await {
                 Ok(()) => *core.fencing.kept.lock() = Some(since),
-                Err(error) => warn!(%error, "that the group fences is not on this member's disk yet"),
+                Err(error) => {
+                    warn!(code = Event::FenceNotKept.code(), %error, "that the group fences is not on this member's disk yet")
+                }
             }
             tokio::time::sleep(limits::RETRY_PAUSE).await;
             continue;

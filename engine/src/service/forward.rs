@@ -46,6 +46,8 @@ fn place(request: &ClientRequest) -> Place {
         | ClientRequest::Synchronize
         | ClientRequest::Recover
         | ClientRequest::Clients
+        | ClientRequest::Pulses
+        | ClientRequest::Explain { .. }
         | ClientRequest::Check => Place::Here,
         ClientRequest::Slot(call) if slot::is_change(&call.ask) => Place::Primary,
         ClientRequest::Slot(_) => Place::InSync,
@@ -53,21 +55,31 @@ fn place(request: &ClientRequest) -> Place {
 }
 
 impl Core {
-    /// Carries out a client's request, wherever that must be.
-    pub(super) async fn client(&self, request: ClientRequest) -> Result<Answer, Failure> {
+    /// Carries out a client's request, wherever that must be; `by` becomes the member that did it.
+    pub(super) async fn client(&self, request: ClientRequest, by: &mut MemberId) -> Result<Answer, Failure> {
         let request = match request {
             ClientRequest::Slot(call) if call.direct => return self.slot_direct(*call).await,
             ClientRequest::Slot(call) if matches!(call.ask, SlotRequest::Login { .. }) => {
-                return self.login_anywhere(call).await;
+                let done = self.login_anywhere(call).await;
+                *by = self.primary_or_me();
+                return done;
             }
             ClientRequest::Recover if self.is_left() => ClientRequest::RecoverMember(self.me),
             other => other,
         };
         match (place(&request), request) {
-            (Place::InSync, ClientRequest::Slot(call)) => self.slot(*call).await,
-            (Place::Primary, request) => self.at_primary(request).await,
+            (Place::InSync, ClientRequest::Slot(call)) => self.slot(*call, by).await,
+            (Place::Primary, request) => {
+                let done = self.at_primary(request).await;
+                *by = self.primary_or_me();
+                done
+            }
             (Place::Here | Place::InSync, request) => self.client_here(request).await,
         }
+    }
+
+    fn primary_or_me(&self) -> MemberId {
+        self.consensus.leadership().borrow().leader.unwrap_or(self.me)
     }
 
     /// Carries out a request at this member, or says who can.
@@ -104,6 +116,8 @@ impl Core {
                 self.settle_simple(Command::SetPriority { member, priority }).await
             }
             ClientRequest::Adopt(adoption) => self.adopt(*adoption).await,
+            ClientRequest::Pulses => Ok(self.pulses().await),
+            ClientRequest::Explain { client, last } => Ok(self.explain(client, last).await),
         }
     }
 

@@ -11,9 +11,11 @@ mod compare;
 mod create;
 mod direct;
 mod expel;
+mod explain;
 mod fence;
 mod forward;
 pub mod lease;
+mod notes;
 mod pause;
 mod primary;
 mod read;
@@ -25,15 +27,18 @@ mod standby;
 mod steer;
 mod uses;
 mod vitals;
+mod watching;
 mod way_back;
 
 pub use admission::{Joins, authority_context};
 pub use expel::expel_returned;
 pub use fence::Fencing;
+pub use notes::Telemetry;
 pub use primary::run_primary;
 pub use slot::Logins;
 pub use standby::stand_by;
 pub use vitals::Vitals;
+pub use watching::run_watching;
 
 use crate::clock::Clock;
 use crate::cloning::Domain;
@@ -45,13 +50,14 @@ use crate::limits;
 use crate::membership::Roll;
 use crate::reconciler::{Catalogue, Progress, Reporter};
 use crate::state::Standing;
+use crate::telemetry::Event;
 use crate::token::{Token, TokenError, TokenVerdict};
 use crate::transport::pki::Bearer;
 use crate::transport::{Caller, ConnectionId, Handler, Links};
 use crate::virtual_slot::sealed::Sessions;
 use crate::wire::{
     Answer, ClientRequest, Comparison, Failure, FailureKind, Lane, MemberAnswer, MemberRequest, Report,
-    Request, Response,
+    Request, Response, TokenHealth,
 };
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -60,6 +66,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tracing::info;
 
 /// What a member's service works with.
 pub struct Core {
@@ -113,6 +120,8 @@ pub struct Core {
     pub logins: Logins,
     /// Joins under way.
     pub joins: Joins,
+    /// What this member tells of itself.
+    pub telemetry: Telemetry,
     /// Time.
     pub clock: Clock,
     /// True while this member is a standby that hears no active one: then it serves.
@@ -130,7 +139,8 @@ pub struct Service(pub Arc<Core>);
 impl Service {
     /// Carries out a client's request, here or wherever it can be.
     pub async fn call(&self, request: ClientRequest) -> Result<Answer, Failure> {
-        self.0.client(request).await
+        let who = slot_name(rustix::process::geteuid().as_raw());
+        self.0.client_noted(who, request).await
     }
 
     async fn answer(self, connection: ConnectionId, caller: Caller, request: Request) -> Response {
@@ -141,14 +151,19 @@ impl Service {
             (Caller::Application(name), Request::Client(request)) => {
                 match asked_by_application(&name, request) {
                     Ok(request) => {
-                        self.0.client(request).await.map(|answer| Response::Client(for_all(answer)))
+                        let who = ClientName(format!("client:{name}"));
+                        let answered = self.0.client_noted(who, request).await;
+                        answered.map(|answer| Response::Client(for_all(answer)))
                     }
                     Err(failure) => Err(failure),
                 }
             }
             (Caller::Local { uid, .. }, Request::Client(request)) => match asked_by(uid, request) {
-                Ok(request) if is_operator(uid) => self.0.client(request).await.map(Response::Client),
-                Ok(request) => self.0.client(request).await.map(|answer| Response::Client(for_all(answer))),
+                Ok(request) => {
+                    let answered = self.0.client_noted(slot_name(uid), request).await;
+                    let shown = |answer| if is_operator(uid) { answer } else { for_all(answer) };
+                    answered.map(|answer| Response::Client(shown(answer)))
+                }
                 Err(failure) => Err(failure),
             },
             (_, Request::Join(request)) => self.0.join(connection, request).await.map(Response::Join),
@@ -229,8 +244,12 @@ impl Handler for Service {
             (_, request) => return Err(Box::new(request)),
         };
         call.who = slot_name(uid);
+        let begun = self.0.begin(notes::asked_of_slot(&call));
         match self.0.slot_now(&call) {
-            Some(answer) => Ok(answer.map_or_else(Response::Failed, Response::Client)),
+            Some(answer) => {
+                self.0.note(begun, call.who, self.0.me, &answer);
+                Ok(answer.map_or_else(Response::Failed, Response::Client))
+            }
             None => Err(Box::new(Request::Client(ClientRequest::Slot(call)))),
         }
     }
@@ -303,9 +322,13 @@ impl Core {
                 let troubles = self.own_troubles().into_iter();
                 Ok(MemberAnswer::Failures(troubles.map(|(id, (why, tries))| (id, why, tries)).collect()))
             }
-            MemberRequest::Pulse => Ok(MemberAnswer::Pulse { serves: self.pulse() }),
+            MemberRequest::ServesActive => Ok(MemberAnswer::ServesActive(self.serves_active())),
             MemberRequest::Compare(index) => Ok(MemberAnswer::Compared(self.compare_here(index).await?)),
             MemberRequest::EndDirect => Ok(MemberAnswer::DirectEnded(self.end_direct().await)),
+            MemberRequest::Pulse => Ok(MemberAnswer::Pulse(Box::new(self.pulse()))),
+            MemberRequest::Operations { client, last } => {
+                Ok(MemberAnswer::Operations(self.operations(client.as_deref(), last)))
+            }
         }
     }
 
@@ -324,8 +347,13 @@ impl Core {
         let news = watch.heard.get(&from).is_none_or(|old| {
             old.objects != heard.objects || old.token != heard.token || old.reached != heard.reached
         });
+        let failed = |heard: &Heard| matches!(heard.token, TokenHealth::Failed(_));
+        let healed = !failed(&heard) && watch.heard.get(&from).is_some_and(failed);
         watch.heard.insert(from, heard);
         drop(watch);
+        if healed {
+            info!(code = Event::TokenHealed.code(), member = %from, "a member's token works again");
+        }
         if news {
             self.nudge.notify_one();
         }
@@ -450,7 +478,14 @@ mod tests {
     fn an_application_asks_under_the_name_that_it_proved_and_for_little() {
         let name: ApplicationName = "web".parse().expect("a name");
         let who = ClientName("uid:0".into());
-        let call = SlotCall { who, ticket: None, seen: LogIndex(0), ask: SlotRequest::Info, direct: false };
+        let call = SlotCall {
+            who,
+            ticket: None,
+            seen: LogIndex(0),
+            tries: 1,
+            ask: SlotRequest::Info,
+            direct: false,
+        };
         let asked = asked_by_application(&name, ClientRequest::Slot(Box::new(call)));
         let Ok(ClientRequest::Slot(call)) = asked else { panic!("{asked:?}") };
         assert_eq!(call.who, ClientName("client:web".into()));

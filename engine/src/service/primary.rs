@@ -12,6 +12,7 @@ use crate::domain::MemberId;
 use crate::limits;
 use crate::membership::{Step, View, next_step};
 use crate::state::{Command, Outcome};
+use crate::telemetry::Event;
 use crate::wire::{Lane, MemberAnswer, MemberRequest, Report, Request, Response};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ pub async fn run_primary(core: Arc<Core>, stop: watch::Receiver<bool>) {
     loops.spawn(report_loop(core, stop));
     while let Some(ended) = loops.join_next().await {
         if let Err(error) = ended {
-            tracing::error!(%error, "a loop of the member ended badly: restart the member");
+            tracing::error!(code = Event::LoopEnded.code(), %error, "a loop of the member ended badly: restart the member");
         }
     }
 }
@@ -83,7 +84,7 @@ async fn settle_round(core: &Core) {
             }
             watch.absent = state.members().map(|(id, _)| id).filter(|id| core.links.is_absent(*id)).collect();
             if watch.since.is_none() {
-                info!(member = %core.me, "this member is the primary");
+                info!(code = Event::PrimaryHere.code(), member = %core.me, "this member is the primary");
                 watch.since = Some(now);
             }
             watch.note_waiting(state, now);
@@ -95,6 +96,7 @@ async fn settle_round(core: &Core) {
         let mut progressed = false;
         for command in commands {
             let text = command.to_string();
+            let event = event_of(&command);
             let settles = matches!(command, Command::Settle { .. });
             if settles {
                 pause::point("settle.before").await;
@@ -105,7 +107,9 @@ async fn settle_round(core: &Core) {
             }
             match proposed {
                 Ok((_, Outcome::Applied)) => {
-                    info!(command = text, "agreed");
+                    if let Some(event) = event {
+                        info!(code = event.code(), command = text, "the in-sync set changed");
+                    }
                     progressed = true;
                 }
                 Ok((_, Outcome::Settled(honoured))) => progressed |= honoured.contains(&true),
@@ -119,6 +123,16 @@ async fn settle_round(core: &Core) {
         if !progressed {
             return;
         }
+    }
+}
+
+/// What the log says when one of the loop's commands is applied.
+fn event_of(command: &Command) -> Option<Event> {
+    match command {
+        Command::EnterInSync { .. } => Some(Event::EnteringInSync),
+        Command::ReachInSync { .. } => Some(Event::EnteredInSync),
+        Command::LeaveInSync { .. } => Some(Event::LeftInSync),
+        _ => None,
     }
 }
 
@@ -155,24 +169,27 @@ async fn membership_step(core: &Core) -> Result<bool, ConsensusError> {
     let Some(step) = next_step(&view(core)) else { return Ok(false) };
     match step {
         Step::Finish => {
-            info!("finishing a change of the voters that an earlier primary began");
+            info!(
+                code = Event::VotersFinished.code(),
+                "finishing a change of the voters that an earlier primary began"
+            );
             core.consensus.resume_change().await?;
         }
         Step::Remove(gone) => {
-            warn!(member = %gone, "removing a member from the group's consensus");
+            warn!(code = Event::LogMemberRemoved.code(), member = %gone, "removing a member from the group's consensus");
             core.links.forget(gone);
             core.consensus.remove(gone).await?;
         }
         Step::AddLearner(new) => {
-            info!(member = %new, "adding a member to the group's consensus");
+            info!(code = Event::LogMemberAdded.code(), member = %new, "adding a member to the group's consensus");
             core.consensus.add_learner(new).await?;
         }
         Step::Promote(learner) => {
             core.consensus.promote(learner).await?;
-            info!(member = %learner, "a member is now a voter");
+            info!(code = Event::VoterPromoted.code(), member = %learner, "a member is now a voter");
         }
         Step::Demote(lost) => {
-            warn!(member = %lost, "a voter is lost for long: its vote goes to a member that follows");
+            warn!(code = Event::VoterDemoted.code(), member = %lost, "a voter is lost for long: its vote goes to a member that follows");
             core.consensus.demote(lost).await?;
         }
     }
@@ -211,7 +228,7 @@ fn view(core: &Core) -> View {
 async fn confirm_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
         if core.barrier().await.is_ok() {
-            info!(member = %core.me, "the group has confirmed this member's state");
+            info!(code = Event::StateConfirmed.code(), member = %core.me, "the group has confirmed this member's state");
             core.confirmed.send_replace(true);
             return;
         }

@@ -2,6 +2,7 @@
 
 use super::Core;
 use crate::limits;
+use crate::telemetry::Event;
 use crate::wire::TokenHealth;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -23,7 +24,9 @@ pub(super) async fn step_down_loop(core: Arc<Core>, mut stop: watch::Receiver<bo
             continue;
         }
         match core.step_down(None).await {
-            Ok(_) => info!(member = %core.me, why, "its token failed: this primary has handed over"),
+            Ok(_) => {
+                info!(code = Event::HandedOver.code(), member = %core.me, why, "its token failed: this primary has handed over")
+            }
             // The next round tries again; alone, there is nobody to hand over to.
             Err(failure) => debug!(%failure, "a primary with a failed token could not hand over"),
         }

@@ -5,6 +5,7 @@ use super::Core;
 use crate::domain::MemberId;
 use crate::limits;
 use crate::state::{Duty, Standing};
+use crate::telemetry::Event;
 use crate::wire::{Failure, FailureKind, Lane, MemberAnswer, MemberRequest, Request, Response};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -100,14 +101,18 @@ pub async fn stand_by(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
         let now = core.clock.now();
         for member in hearing.due(&others, now) {
             let core = core.clone();
-            answers.push(async move { (member, core.pulse_of(member).await) });
+            answers.push(async move { (member, core.serves_active_at(member).await) });
         }
         // A machine that says that no process listens needs no waiting for.
         actives.retain(|member| !core.links.is_absent(*member));
         let alone = hearing.is_alone(&actives, now);
         match (core.stands_in.swap(alone, Ordering::Relaxed), alone) {
-            (false, true) => warn!(member = %core.me, "no active member serves: this standby does"),
-            (true, false) => info!(member = %core.me, "an active member serves: this standby no longer does"),
+            (false, true) => {
+                warn!(code = Event::StandbyServes.code(), member = %core.me, "no active member serves: this standby does")
+            }
+            (true, false) => {
+                info!(code = Event::StandbyWaits.code(), member = %core.me, "an active member serves: this standby no longer does")
+            }
             _ => {}
         }
     }
@@ -127,17 +132,17 @@ impl Core {
     }
 
     /// Asks a member whether it serves as an active one; None if it does not answer.
-    async fn pulse_of(&self, member: MemberId) -> Option<bool> {
-        let request = Request::Member(MemberRequest::Pulse);
+    async fn serves_active_at(&self, member: MemberId) -> Option<bool> {
+        let request = Request::Member(MemberRequest::ServesActive);
         match self.links.call(member, Lane::Heartbeat, request, limits::MEMBER_DEAD).await {
-            Ok(Response::Member(MemberAnswer::Pulse { serves })) => Some(serves),
+            Ok(Response::Member(MemberAnswer::ServesActive(serves))) => Some(serves),
             Ok(Response::Failed(_)) => Some(false),
             Ok(_) | Err(_) => None,
         }
     }
 
     /// True if this member serves as an active one. A standby that stands in does not say so: it would keep others off.
-    pub(super) fn pulse(&self) -> bool {
+    pub(super) fn serves_active(&self) -> bool {
         let active =
             self.agreed.read(|state| state.member(self.me).is_some_and(|row| row.duty == Duty::Active));
         active && self.may_serve().is_ok()

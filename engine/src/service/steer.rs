@@ -9,6 +9,7 @@ use crate::membership::roll::Agreed;
 use crate::membership::steering::Look;
 use crate::membership::{self, Rule, Steering};
 use crate::state::Standing;
+use crate::telemetry::Event;
 use crate::wire::{Failure, MemberRequest, TokenHealth};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -83,7 +84,7 @@ impl Core {
         let best = self.rank_candidates(self.clock.now()).into_iter().find(|member| *member != self.me);
         let Some(to) = best else { return };
         match self.consensus.step_down(to).await {
-            Ok(()) => info!(%to, "handed over before stopping"),
+            Ok(()) => info!(code = Event::HandedOver.code(), %to, "handed over before stopping"),
             Err(error) => debug!(%error, "could not hand over before stopping"),
         }
     }
@@ -112,7 +113,7 @@ pub(super) async fn steer_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>)
         let fit = core.progress.token() == TokenHealth::Healthy;
         let whole = core.heard_all_since(*elected);
         let Some(to) = steering.decide(Look { me: core.me, fit, best, whole }, now) else { continue };
-        info!(%to, "handing over to a better candidate for primary");
+        info!(code = Event::HandedOver.code(), %to, "handing over to a better candidate for primary");
         if let Err(error) = core.consensus.step_down(to).await {
             debug!(%to, %error, "the hand-over did not come about");
         }

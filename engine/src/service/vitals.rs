@@ -2,6 +2,7 @@
 
 use super::Core;
 use crate::limits;
+use crate::telemetry::Event;
 use crate::wire::{Fitness, TokenHealth};
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
@@ -113,7 +114,7 @@ pub(super) async fn vitals_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>
         };
         if was_healthy && !seen.disk_healthy {
             let folder = core.vitals.folder.display();
-            warn!(%folder, "the data folder has no room, is read-only or hangs: another member had better lead");
+            warn!(code = Event::DiskUnfit.code(), %folder, "the data folder has no room, is read-only or hangs: another member had better lead");
         }
         was_healthy = seen.disk_healthy;
         let token_works = core.progress.token() == TokenHealth::Healthy;

@@ -57,6 +57,11 @@ struct Waiting {
 }
 
 impl Queue {
+    /// Jobs that no thread has taken yet.
+    pub fn waiting(&self) -> usize {
+        self.inner.lock().jobs.len()
+    }
+
     pub fn push(&self, job: Job, first: bool) -> Result<(), TokenError> {
         let mut waiting = self.inner.lock();
         if waiting.closed {

@@ -10,6 +10,7 @@ use super::{ModuleSource, Pin, SlotChoice, TokenConfig, TokenError, carry, proof
 use crate::domain::{
     AttributeType as A, Curve, KeyAlgorithm, Mechanism, ObjectClass, Profile, Residency, TokenIdentity,
 };
+use crate::telemetry::Event;
 use cryptoki_sys::{CKF_PROTECTED_AUTHENTICATION_PATH, CKF_TOKEN_INITIALIZED};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -228,7 +229,11 @@ fn sweep(session: &Session) -> Result<BTreeMap<Tag, Vec<Handle>>, TokenError> {
         }
     }
     if swept > 0 {
-        tracing::warn!(swept, "half-written objects of an earlier crash were removed from the token");
+        tracing::warn!(
+            code = Event::HalfWrittenRemoved.code(),
+            swept,
+            "half-written objects of an earlier crash were removed from the token"
+        );
     }
     Ok(found)
 }
@@ -312,9 +317,9 @@ fn sweep_aside(folder: &Path) {
                 })
             });
         if ours {
-            tracing::warn!(folder = %path.display(), "a token that was never finished is removed");
+            tracing::warn!(code = Event::UnfinishedTokenRemoved.code(), folder = %path.display(), "a token that was never finished is removed");
             if let Err(error) = std::fs::remove_dir_all(&path) {
-                tracing::warn!(folder = %path.display(), %error, "it cannot be removed");
+                tracing::warn!(code = Event::UnfinishedTokenStays.code(), folder = %path.display(), %error, "it cannot be removed");
             }
         }
     }

@@ -16,12 +16,13 @@ use crate::domain::{
     ObjectClass, ObjectId, Profile, Version, WrappedKey,
 };
 use crate::limits;
+use crate::telemetry::Event;
 use crate::wire::{SessionName, UseKind};
 use aws_lc_rs::rsa::{OAEP_SHA1_MGF1SHA1, OaepPublicEncryptingKey, PublicEncryptingKey};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use zeroize::Zeroizing;
@@ -32,6 +33,8 @@ struct Shared {
     ledger: Arc<Ledger>,
     /// Keys being generated: they may block a token for seconds.
     generating: AtomicUsize,
+    /// Jobs and uses since it was opened.
+    calls: AtomicU64,
     /// Closed when the last thread has gone.
     alive: watch::Receiver<()>,
 }
@@ -69,7 +72,14 @@ impl Token {
         let queue = Arc::new(Queue::default());
         let ledger = vault.ledger.clone();
         let bench = Bench::new(Arc::downgrade(&vault), ledger.calls.clone());
-        let shared = Shared { queue: queue.clone(), bench, ledger, generating: AtomicUsize::new(0), alive };
+        let shared = Shared {
+            queue: queue.clone(),
+            bench,
+            ledger,
+            generating: AtomicUsize::new(0),
+            calls: AtomicU64::new(0),
+            alive,
+        };
         for number in 0..limits::TOKEN_THREADS {
             let (vault, queue, life) = (vault.clone(), queue.clone(), life.clone());
             let run = move || {
@@ -100,6 +110,7 @@ impl Token {
         kind: Work,
         work: impl FnOnce(&Vault, &mut Desk) -> Result<T, TokenError> + Send + 'static,
     ) -> Result<T, TokenError> {
+        self.shared.calls.fetch_add(1, Ordering::Relaxed);
         let (tell, told) = oneshot::channel();
         let job: Job = Box::new(move |vault, desk| {
             // Nobody waits for the answer any more: a deadline has passed.
@@ -142,6 +153,11 @@ impl Token {
             done.map_err(|error| vault.judge(error))
         })
         .await
+    }
+
+    /// Jobs that wait for the token's threads, and calls since it was opened.
+    pub fn load(&self) -> (usize, u64) {
+        (self.shared.queue.waiting(), self.shared.calls.load(Ordering::Relaxed))
     }
 
     /// What the token was proved to do.
@@ -500,6 +516,7 @@ impl Token {
         mechanism: &Mechanism,
         data: &[u8],
     ) -> Result<Zeroizing<Vec<u8>>, TokenError> {
+        self.shared.calls.fetch_add(1, Ordering::Relaxed);
         let done = self.shared.bench.with(|vault, desk| {
             desk.with(vault, |session| vault.operate(session, key, kind, mechanism, data))
         });
@@ -554,7 +571,10 @@ impl Token {
         let mut alive = self.shared.alive.clone();
         let gone = async { while alive.changed().await.is_ok() {} };
         if tokio::time::timeout(limits::CANARY_LIMIT, gone).await.is_err() {
-            tracing::error!("the token hangs: its threads are left behind");
+            tracing::error!(
+                code = Event::TokenLeftBehind.code(),
+                "the token hangs: its threads are left behind"
+            );
         }
     }
 

@@ -9,6 +9,7 @@ use super::probe::Abilities;
 use super::tag::Tag;
 use super::{TokenError, TokenVerdict, proof};
 use crate::domain::{AttributeType as A, ContentKey, Generation, GroupId, ObjectId, Profile, Version};
+use crate::telemetry::Event;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -242,7 +243,11 @@ impl Drop for Passing<'_> {
         for handle in &self.handles {
             // Its session closes at the latest when its thread ends, and the object with it.
             if let Err(fault) = self.session.destroy(*handle) {
-                tracing::warn!(code = fault.code, "a passing session object could not be destroyed");
+                tracing::warn!(
+                    code = Event::SessionObjectStays.code(),
+                    ckr = fault.code,
+                    "a passing session object could not be destroyed"
+                );
             }
         }
     }

@@ -7,6 +7,7 @@ use super::{Caller, ConnectionId, Handler};
 use crate::frames::blocking::FrameStream;
 use crate::frames::frame::{Ask, Reply};
 use crate::limits;
+use crate::telemetry::Event;
 use crate::wire::{Failure, FailureKind, Request, Response};
 use std::io;
 use std::os::unix::net::UnixStream as UnixSocket;
@@ -53,7 +54,7 @@ pub(super) async fn serve(
     let name = format!("slot-{}", connection.0);
     if let Err(error) = std::thread::Builder::new().name(name).stack_size(STACK_BYTES).spawn(talk) {
         lines.remove(connection);
-        return warn!(%error, "an application was turned away: the system starts no thread");
+        return warn!(code = Event::NoThread.code(), %error, "an application was turned away: the system starts no thread");
     }
     let stops = tokio::select! {
         _ = &mut ended => false,
@@ -128,7 +129,7 @@ impl Conversation<'_> {
             }
         }));
         answered.unwrap_or_else(|_| {
-            error!(?caller, "a request's handler panicked");
+            error!(code = Event::HandlerEnded.code(), ?caller, "a request's handler panicked");
             Response::Failed(Failure::new(FailureKind::Internal, "a fault of this member: see its log"))
         })
     }

@@ -7,6 +7,7 @@ use super::{Directory, Identity, LinkError, hello, random, tls};
 use crate::client::tcp;
 use crate::domain::{Fingerprint, GroupId, MemberId};
 use crate::limits;
+use crate::telemetry::Event;
 use crate::wire::{Hello, Lane, Request, Response};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
@@ -239,7 +240,7 @@ impl Inner {
             }
             Err(why) => {
                 if failures == 0 {
-                    warn!(%to, ?lane, %why, "cannot connect; trying on");
+                    warn!(code = Event::CannotConnect.code(), %to, ?lane, %why, "cannot connect; trying on");
                 }
                 let pause =
                     limits::RECONNECT_MIN.saturating_mul(1 << failures.min(8)).min(limits::RECONNECT_MAX);

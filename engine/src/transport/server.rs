@@ -7,6 +7,7 @@ use super::{Caller, ConnectionId, Handler, Identity, application, hello, tls};
 use crate::client::tcp;
 use crate::frames::frame::{self, Ask, Frame, FrameError, NO_REQUEST, Reply};
 use crate::limits;
+use crate::telemetry::Event;
 use crate::wire::{ClientRequest, Failure, FailureKind, Hello, Lane, Request, Response};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -38,7 +39,9 @@ pub async fn serve_tcp(
 ) {
     let config = match tls::server(&identity) {
         Ok(config) => config,
-        Err(error) => return error!(%error, "members and joiners cannot be served"),
+        Err(error) => {
+            return error!(code = Event::ListenerFailed.code(), %error, "members and joiners cannot be served");
+        }
     };
     let server = Arc::new(Server { handler, hello, shutdown, gates: Gates::new(), lines: Lines::default() });
     accept_all(server, listener, move |server, stream, gate| {
@@ -61,7 +64,7 @@ pub async fn serve_unix(
         if let Some(path) = address.as_ref().ok().and_then(|address| address.as_pathname())
             && let Err(error) = std::fs::set_permissions(path, Permissions::from_mode(0o666))
         {
-            warn!(%error, path = %path.display(), "other users cannot be let in");
+            warn!(code = Event::SocketUsersNotLetIn.code(), %error, path = %path.display(), "other users cannot be let in");
         }
     }
     let (hello, gates, lines) = (Hello::anonymous(), Gates::new(), Lines::default());
@@ -160,13 +163,24 @@ async fn accept_all<L: Listener>(
                 }
             },
             Err(error) => {
-                warn!(%error, "cannot accept connections");
+                warn!(code = Event::CannotAccept.code(), %error, "cannot accept connections");
                 sleep(limits::ACCEPT_PAUSE).await;
             }
         }
     }
     // Each one watches the shutdown too, and ends within CLOSE_GRACE and the time of one write.
     while connections.join_next().await.is_some() {}
+}
+
+/// What the log calls a refusal.
+fn refusal(ours: &Hello, theirs: &Hello, failure: &Failure) -> Event {
+    match failure.kind {
+        FailureKind::Forbidden if theirs.group == ours.group && theirs.lineage != ours.lineage => {
+            Event::LineageRefused
+        }
+        FailureKind::Forbidden if theirs.group.is_some() => Event::CertificateRefused,
+        _ => Event::ConnectionRefused,
+    }
 }
 
 impl Server {
@@ -282,7 +296,8 @@ impl Server {
         let (reply, placed) = match judged {
             Ok(placed) => (Reply::Welcome(Hello { lane: theirs.lane, ..self.hello.clone() }), Some(placed)),
             Err(failure) => {
-                info!(says_to_be = ?theirs.member, why = %failure, "a connection was refused");
+                let code = refusal(&self.hello, theirs, &failure).code();
+                info!(code, says_to_be = ?theirs.member, why = %failure, "a connection was refused");
                 (Reply::Refused(failure), None)
             }
         };
@@ -379,7 +394,7 @@ impl Server {
                     AssertUnwindSafe(async { handler.handle(connection, caller.clone(), request).await });
                 let response =
                     telling(id, &caller, &queue, answered.catch_unwind()).await.unwrap_or_else(|_| {
-                        error!(?caller, "a request's handler panicked");
+                        error!(code = Event::HandlerEnded.code(), ?caller, "a request's handler panicked");
                         Response::Failed(Failure::new(
                             FailureKind::Internal,
                             "a fault of this member: see its log",
@@ -483,7 +498,7 @@ fn check_user(uid: u32, own: u32, allowed: &[u32]) -> Result<(), Failure> {
 /// Encodes a reply; one that is over the limit is replaced by the news of that.
 pub(super) fn encode(id: u64, reply: Reply<Response>) -> Frame {
     frame::encode(id, &reply, limits::FRAME_MAX_BYTES).unwrap_or_else(|error| {
-        error!(%error, "an answer could not be sent");
+        error!(code = Event::AnswerNotSent.code(), %error, "an answer could not be sent");
         let failure = Failure::new(FailureKind::Internal, format!("the answer cannot be sent: {error}"));
         frame::encode(id, &Reply::Response(Response::Failed(failure)), limits::FRAME_MAX_BYTES)
             .expect("a short failure always fits a frame")

@@ -2,6 +2,7 @@
 
 use super::member::{Compared, ComparisonTotals};
 use super::slot::{SlotCall, SlotReply};
+use super::telemetry::{MemberPulse, Operation};
 use crate::domain::{
     ApplicationName, Attributes, CannotCarry, ContentKey, Envelope, Fingerprint, Generation, GroupId,
     KeyAlgorithm, Lineage, LogIndex, Mechanism, MemberId, ObjectClass, ObjectId, RequestId, Role,
@@ -101,6 +102,15 @@ pub enum ClientRequest {
     },
     /// Makes what was made on one member's own slot the group's.
     Adopt(Box<Adoption>),
+    /// How every member is now, as each says itself.
+    Pulses,
+    /// The last operations of clients, at every member.
+    Explain {
+        /// Only this client's, as members name it: `client:NAME` or `uid:N`.
+        client: Option<String>,
+        /// At most so many.
+        last: u32,
+    },
 }
 
 /// An object of one member alone that becomes the group's: the same key, under an id of the group's.
@@ -258,6 +268,15 @@ pub enum Answer {
         totals: Vec<(MemberId, ComparisonTotals)>,
         /// True if there was no room for all rows.
         more: bool,
+    },
+    /// To Pulses: one a member of the roster.
+    Pulses(Vec<MemberPulse>),
+    /// To Explain.
+    Operations {
+        /// Oldest first.
+        rows: Vec<Operation>,
+        /// Members that did not answer: what they did is not among them.
+        silent: Vec<MemberId>,
     },
 }
 

@@ -4,6 +4,14 @@ use crate::domain::MemberId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+// PKCS#11 v3.1, 5.1
+const CKR_GENERAL_ERROR: u64 = 0x05;
+const CKR_FUNCTION_FAILED: u64 = 0x06;
+const CKR_ARGUMENTS_BAD: u64 = 0x07;
+const CKR_DEVICE_ERROR: u64 = 0x30;
+const CKR_OBJECT_HANDLE_INVALID: u64 = 0x82;
+const CKR_FUNCTION_REJECTED: u64 = 0x200;
+
 /// What a caller may do about a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Remedy {
@@ -86,6 +94,26 @@ impl Failure {
         const DEVICE_MEMORY: u64 = 0x31;
         let doubtful = [GENERAL_ERROR, FUNCTION_FAILED, DEVICE_ERROR, DEVICE_MEMORY];
         matches!(self.kind, FailureKind::TokenRefused { code } if doubtful.contains(&code))
+    }
+
+    /// The CKR_ number that an application sees.
+    pub fn ckr(&self) -> u64 {
+        match &self.kind {
+            FailureKind::TokenRefused { code } => *code,
+            FailureKind::NotFound => CKR_OBJECT_HANDLE_INVALID,
+            FailureKind::BadRequest => CKR_ARGUMENTS_BAD,
+            FailureKind::Forbidden | FailureKind::Refused => CKR_FUNCTION_REJECTED,
+            FailureKind::Expired => CKR_FUNCTION_FAILED,
+            FailureKind::NotPrimary { .. }
+            | FailureKind::NoQuorum
+            | FailureKind::Deadline
+            | FailureKind::TokenFailed
+            | FailureKind::NotInSync
+            | FailureKind::Busy
+            | FailureKind::Stopping
+            | FailureKind::Standby => CKR_DEVICE_ERROR,
+            FailureKind::Internal => CKR_GENERAL_ERROR,
+        }
     }
 
     /// What the caller may do. Adding a kind forces this choice.

@@ -29,7 +29,7 @@ pub enum MemberRequest {
     /// Asks for what this member failed to import: object, reason, tries.
     Failures,
     /// A standby asks whether this member serves as an active one.
-    Pulse,
+    ServesActive,
     /// Asks to compare agreed with held now, with a state that has reached this index.
     Compare(LogIndex),
     /// An operator has chosen the receiver as primary, in this term.
@@ -43,6 +43,15 @@ pub enum MemberRequest {
     },
     /// Undoes or adopts what was changed on this member's own slot, as the group's option says.
     EndDirect,
+    /// Asks how this member is now.
+    Pulse,
+    /// Asks for the last operations of clients here.
+    Operations {
+        /// Only this client's.
+        client: Option<String>,
+        /// At most so many.
+        last: u32,
+    },
 }
 
 /// Raft's calls.
@@ -209,15 +218,16 @@ pub enum MemberAnswer {
     Readmit(Box<super::join::JoinAnswer>),
     /// To Failures: object, reason, tries.
     Failures(Vec<(ObjectId, String, u32)>),
-    /// To Pulse.
-    Pulse {
-        /// True if it is active, in sync, its token works, and it may use keys now.
-        serves: bool,
-    },
+    /// To ServesActive: true if it is active, in sync, its token works, and it may use keys now.
+    ServesActive(bool),
     /// To Compare.
     Compared(Comparison),
     /// To Report: who stands for election in which order when the primary is lost.
     Ranked(Vec<MemberId>),
     /// To EndDirect: what could not be ended, for people.
     DirectEnded(Vec<String>),
+    /// To Pulse.
+    Pulse(Box<super::telemetry::Pulse>),
+    /// To Operations, oldest first.
+    Operations(Vec<super::telemetry::Operation>),
 }

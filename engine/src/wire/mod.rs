@@ -6,6 +6,7 @@ mod failure;
 mod join;
 mod member;
 mod slot;
+mod telemetry;
 
 pub use client::{
     Adoption, Answer, ClientRequest, ComparisonRow, CoverageCell, CoverageRow, CoverageState, CreateKey,
@@ -21,6 +22,7 @@ pub use slot::{
     Change, ClientName, Keep, KeyRef, Made, MakeBy, PinState, Role, Sealed, SessionName, SlotAnswer,
     SlotCall, SlotInfo, SlotReply, SlotRequest, Ticket,
 };
+pub use telemetry::{MemberPulse, Operation, Pulse};
 
 use crate::domain::{GroupId, Lineage, MemberId};
 use serde::{Deserialize, Serialize};

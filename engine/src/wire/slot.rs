@@ -19,6 +19,8 @@ pub struct SlotCall {
     pub ticket: Option<Ticket>,
     /// The highest index among the answers that this application has had: the answer shows at least that.
     pub seen: LogIndex,
+    /// Which try of the same call this is, from 1; for people alone.
+    pub tries: u8,
     /// What is asked.
     pub ask: SlotRequest,
     /// Asked on the member's own slot: it answers by itself, with what it holds.

@@ -6,10 +6,11 @@ use crate::cli::{Command, Member, Options, PinCommand, PinRole};
 use crate::exit::Problem;
 use crate::output::{self, View};
 use crate::secret;
+use keyraft_engine::clock::Clock;
 use keyraft_engine::domain::{LogIndex, ObjectId, Role};
 use keyraft_engine::limits::UPTIME_MARGIN_MAX_SECONDS;
 use keyraft_engine::state::{DirectChanges, GroupOption, IsolatedService, PartialKeys};
-use keyraft_engine::wire::{Answer, ClientRequest, CoverageRow};
+use keyraft_engine::wire::{Answer, ClientRequest, CoverageRow, FailureKind, MemberPulse};
 use serde_json::json;
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -22,7 +23,11 @@ pub(super) async fn run(
 ) -> Result<View, Problem> {
     let caller = Caller::born(ask, limit, LogIndex(0))?;
     match command {
-        Command::Status => Ok(output::status(&status(ask, limit).await?)),
+        Command::Status => {
+            let group = status(ask, limit).await?;
+            let pulses = pulses(ask, limit).await?;
+            Ok(output::status(&group, pulses.as_deref(), Clock.unix()))
+        }
         Command::Invite { life } => {
             standing::invitation(caller.read(|| ClientRequest::Invite { life_seconds: *life }).await?)
         }
@@ -47,6 +52,16 @@ pub(super) async fn run(
         },
         // `run` of the crate's root keeps every other command to itself.
         other => Err(Problem::usage(format!("{other:?} needs no running member"), "")),
+    }
+}
+
+/// How every member is; None if this caller may not ask that.
+async fn pulses(ask: &dyn Ask, limit: Duration) -> Result<Option<Vec<MemberPulse>>, Problem> {
+    match crate::caller::repeat(ask, limit, || ClientRequest::Pulses).await {
+        Ok(Answer::Pulses(pulses)) => Ok(Some(pulses)),
+        Ok(other) => Err(unexpected(&other)),
+        Err(failure) if failure.kind == FailureKind::Forbidden => Ok(None),
+        Err(failure) => Err(failure.into()),
     }
 }
 

@@ -1,6 +1,8 @@
 //! The commands that ask a running member, one file a noun.
 
 mod client;
+mod drill;
+mod explain;
 pub(crate) mod force;
 mod group;
 pub(crate) use group::coverage;
@@ -26,6 +28,8 @@ pub async fn run(ask: &dyn Ask, cli: &Cli) -> Result<Option<View>, Problem> {
         Command::Key(command) => key::run(ask, limit, command).await,
         Command::Member(command) => group::member(ask, limit, command).await.map(Some),
         Command::Client(command) => client::run(ask, limit, command).await.map(Some),
+        Command::Explain(options) => explain::run(ask, limit, options).await.map(Some),
+        Command::Drill(options) => drill::run(ask, limit, options, cli.global.json).await.map(Some),
         Command::Pin(command) => group::pin(ask, limit, command).await.map(Some),
         Command::RecoveryMode(options) => standing::recovery_mode(ask, limit, options).await.map(Some),
         Command::GroupOption(command) => group::option(ask, limit, command).await.map(Some),

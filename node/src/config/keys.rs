@@ -143,6 +143,14 @@ pub(super) const KEYS: &[Key] = &[
         "Network interfaces that count when the group chooses its primary: who has more of them up leads.",
     ),
     key(
+        "member",
+        "metrics",
+        Kind::Text,
+        MAY,
+        r#""127.0.0.1:9464""#,
+        "IP address and port for monitors: /metrics (Prometheus) and /healthz, in clear. No port if left out.",
+    ),
+    key(
         "token",
         "module",
         Kind::Text,

@@ -31,6 +31,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where others reach it.
     pub advertise: String,
+    /// Where monitors are answered; nowhere if None.
+    pub metrics: Option<SocketAddr>,
     /// The socket for local commands.
     pub socket: PathBuf,
     /// User ids that may use the socket besides root and the member's own.
@@ -107,6 +109,7 @@ struct MemberFile {
     listen: String,
     advertise: Option<String>,
     socket: Option<PathBuf>,
+    metrics: Option<String>,
     #[serde(default)]
     socket_users: Vec<u32>,
     #[serde(default)]
@@ -197,6 +200,7 @@ impl Config {
             let why = format!("is '{}', which is no IP address with a port", member.listen);
             bad(path, "member.listen", why, "write it like 0.0.0.0:7400 or [::]:7400")
         })?;
+        let metrics = member.metrics.map(|text| monitor_address(path, &text)).transpose()?;
         let data = folder.join(member.data);
         let socket = member.socket.map_or_else(|| data.join("keyraft.sock"), |s| folder.join(s));
         if socket.as_os_str().len() > SOCKET_PATH_MAX_BYTES {
@@ -246,6 +250,7 @@ impl Config {
             data,
             listen,
             advertise,
+            metrics,
             socket,
             socket_users: member.socket_users,
             monitored_interfaces: member.monitored_interfaces,
@@ -279,6 +284,13 @@ fn text_within(path: &Path, key: &str, text: &str, max: usize) -> Result<(), Pro
         return Err(bad(path, key, why, "choose a shorter, plain text"));
     }
     Ok(())
+}
+
+fn monitor_address(path: &Path, text: &str) -> Result<SocketAddr, Problem> {
+    text.parse().map_err(|_| {
+        let why = format!("is '{text}', which is no IP address with a port");
+        bad(path, "member.metrics", why, "write it like 127.0.0.1:9464 or [::1]:9464")
+    })
 }
 
 fn advertised(path: &Path, given: Option<String>, listen: SocketAddr) -> Result<String, Problem> {

@@ -110,6 +110,7 @@ fn wrong_values_are_named() {
         ("member", "name", "\"a\\nb\"", "member.name", "plain"),
         ("member", "listen", "\"localhost\"", "member.listen", "0.0.0.0:7400"),
         ("member", "listen", "\"0.0.0.0:7400\"", "member.advertise", "host:port"),
+        ("member", "metrics", "\"9464\"", "member.metrics", "127.0.0.1:9464"),
         ("member", "advertise", "\"a\"", "member.advertise", "a.example.net:7400"),
         ("member", "advertise", "\"a:0\"", "member.advertise", "a.example.net:7400"),
         ("member", "advertise", "\"a b:1\"", "member.advertise", "a.example.net:7400"),

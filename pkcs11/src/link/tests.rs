@@ -166,7 +166,7 @@ fn use_of(bytes: usize) -> SlotCall {
         mechanism: Mechanism { number: 1, parameters: Parameters::None },
         data: SecretBytes(vec![1; bytes].into()),
     };
-    SlotCall { who: ClientName::default(), ticket: None, seen: LogIndex(0), ask, direct: false }
+    SlotCall { who: ClientName::default(), ticket: None, seen: LogIndex(0), tries: 0, ask, direct: false }
 }
 
 fn asked(link: &Link) -> Duration {

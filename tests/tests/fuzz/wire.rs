@@ -5,14 +5,16 @@ use crate::samples::{
     GENERATION, MEMBER, OBJECT, bytes, card, content, envelope, mechanisms, reads, request, secret, template,
     ticket,
 };
+use keyraft_engine::clock::UnixMillis;
 use keyraft_engine::domain::{Curve, KeyAlgorithm, LogIndex, ObjectClass, Version};
 use keyraft_engine::doors;
 use keyraft_engine::state::InviteId;
 use keyraft_engine::wire::{
     Answer, Change, ClientName, ClientRequest, CreateKey, Deletion, Failure, FailureKind, Fitness, Hello,
     ImportKey, JoinAnswer, JoinRequest, Keep, KeyRef, KeyTemplate, Lane, Made, MakeBy, MemberAnswer,
-    MemberRequest, ObjectReport, ObjectRow, ObjectStatus, RaftCall, Report, Request, Response, Sealed,
-    SessionName, SlotAnswer, SlotCall, SlotReply, SlotRequest, TokenHealth, UseKind, UseRequest,
+    MemberPulse, MemberRequest, ObjectReport, ObjectRow, ObjectStatus, Operation, Pulse, RaftCall, Report,
+    Request, Response, Sealed, SessionName, SlotAnswer, SlotCall, SlotReply, SlotRequest, TokenHealth,
+    UseKind, UseRequest,
 };
 
 fn session() -> KeyRef {
@@ -70,6 +72,7 @@ fn slot_calls() -> Vec<SlotCall> {
         who: ClientName("uid:5".into()),
         ticket: Some(ticket()),
         seen: LogIndex(1),
+        tries: 1,
         ask,
         direct: false,
     };
@@ -119,6 +122,8 @@ pub fn client_requests() -> Vec<ClientRequest> {
             at: Some(MEMBER),
         }),
         ClientRequest::Coverage { after: None },
+        ClientRequest::Pulses,
+        ClientRequest::Explain { client: Some("web".into()), last: 20 },
     ];
     requests.extend(slot_calls().into_iter().map(|call| ClientRequest::Slot(Box::new(call))));
     requests
@@ -156,11 +161,42 @@ fn requests() -> Vec<Request> {
         MemberRequest::Forward(Box::new(ClientRequest::Show(OBJECT))),
         MemberRequest::Announce(Box::new(card())),
         MemberRequest::Readmit(Box::new(join())),
+        MemberRequest::Pulse,
+        MemberRequest::Operations { client: Some("web".into()), last: 20 },
     ];
     let mut requests: Vec<Request> = client_requests().into_iter().map(Request::Client).collect();
     requests.extend(members.map(Request::Member));
     requests.extend([join(), JoinRequest::Prove { proof: vec![1; 33] }].map(Request::Join));
     requests
+}
+
+fn pulse() -> Pulse {
+    Pulse {
+        refuses: Some("not in sync".into()),
+        token: TokenHealth::Failed("gone".into()),
+        reached: LogIndex(9),
+        troubles: 1,
+        rate: 12.5,
+        pending: 3,
+        started: UnixMillis(5),
+        heard: vec![(MEMBER, 300)],
+    }
+}
+
+fn operation() -> Operation {
+    Operation {
+        at: UnixMillis(7),
+        client: "client:web".into(),
+        kind: "sign".into(),
+        mechanism: Some(0x1041),
+        object: Some(OBJECT),
+        asked: MEMBER,
+        by: MEMBER,
+        tries: 1,
+        micros: 250,
+        code: 0xA0,
+        reason: "the PIN is wrong".into(),
+    }
 }
 
 fn responses() -> Vec<Response> {
@@ -176,12 +212,16 @@ fn responses() -> Vec<Response> {
         Answer::Used { output: secret(&[1; 64]), by: MEMBER },
         Answer::Invitation("kr1-abc".into()),
         Answer::Findings(vec!["one".into(), "two".into()]),
+        Answer::Pulses(vec![MemberPulse { member: MEMBER, pulse: Some(pulse()), since: UnixMillis(7) }]),
+        Answer::Operations { rows: vec![operation(); 2], silent: vec![MEMBER] },
     ];
     answers.extend(slot_replies().into_iter().map(|reply| Answer::Slot(Box::new(reply))));
     let mut responses: Vec<Response> = answers.into_iter().map(Response::Client).collect();
     responses.extend([
         Response::Member(MemberAnswer::Raft(vec![1; 40])),
         Response::Member(MemberAnswer::Failures(vec![(OBJECT, "full".into(), 3)])),
+        Response::Member(MemberAnswer::Pulse(Box::new(pulse()))),
+        Response::Member(MemberAnswer::Operations(vec![operation(); 2])),
         Response::Join(JoinAnswer::Challenge { challenge: vec![1; 500] }),
         Response::Failed(Failure::new(FailureKind::Refused, "why")),
     ]);

@@ -17,12 +17,18 @@ const REJECTED: &str = "0x200";
 /// A group with a user PIN, and the folder of its client "web".
 async fn group_with_a_client() -> (Group, std::path::PathBuf) {
     let group = Group::form(&[Embedded; 3]).await;
+    let folder = a_client(&group).await;
+    (group, folder)
+}
+
+/// Gives a group a user PIN and a client "web"; the folder of that.
+pub(super) async fn a_client(group: &Group) -> std::path::PathBuf {
     let pin = group.path("user-pin");
     write_private(&pin, PIN);
     group.json(0, &["pin", "set", "--role", "user", "--pin-file", &pin.display().to_string()]).await;
     let folder = group.path("web");
     group.json(1, &["client", "add", "web", "--out", &folder.display().to_string()]).await;
-    (group, folder)
+    folder
 }
 
 #[tokio::test]

@@ -30,7 +30,7 @@ fn request(sequence: u64) -> RequestId {
 
 async fn slot(socket: &Socket, ticket: Option<&Ticket>, ask: SlotRequest) -> Result<SlotAnswer, u64> {
     let who = ClientName("a lie".into());
-    let call = SlotCall { who, ticket: ticket.cloned(), seen: LogIndex(0), ask, direct: false };
+    let call = SlotCall { who, ticket: ticket.cloned(), seen: LogIndex(0), tries: 1, ask, direct: false };
     match socket.ask(ClientRequest::Slot(Box::new(call)), STEP_LIMIT).await {
         Ok(Answer::Slot(reply)) => Ok(reply.answer),
         Ok(other) => panic!("another answer: {other:?}"),

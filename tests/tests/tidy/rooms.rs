@@ -110,6 +110,8 @@ const DOORS: &[(&str, &[&str])] = &[
     ("tokio_rustls", &["engine/src/transport/"]),
     ("rcgen", &["engine/src/transport/"]),
     ("clap", &["node/src/"]),
+    ("axum", &["node/src/http.rs"]),
+    ("prometheus_client", &["engine/src/telemetry/"]),
     ("toml", &["node/src/config/", "node/src/demo/", "pkcs11/src/config.rs"]),
 ];
 
@@ -172,6 +174,7 @@ const WAITING: &[&str] = &[
     "node/src/command/",
     "node/src/demo/",
     "node/src/engine.rs",
+    "node/src/http.rs",
     "node/src/process.rs",
     "node/src/run.rs",
     "node/src/serve.rs",
@@ -190,6 +193,8 @@ const THINKING: &[&str] = &[
     "engine/src/service/record.rs",
     "engine/src/service/settler.rs",
     "engine/src/assembly/home.rs",
+    "engine/src/assembly/monitor.rs",
+    "node/src/command/drill/report.rs",
 ];
 
 #[test]

@@ -103,6 +103,43 @@ fn every_limit_is_kept_somewhere() {
     complain(&complaints, "these limits are used nowhere:");
 }
 
+/// A code that nothing says would be looked for in vain.
+#[test]
+fn every_event_is_told() {
+    let home = "engine/src/telemetry/events.rs";
+    let sources = production(&["engine/src", "storage/src", "node/src"]);
+    let events = text(home);
+    let names = events.lines().filter_map(|line| line.trim().split_once(" = \"").map(|(name, _)| name));
+    let untold: Vec<String> = names
+        .filter(|name| {
+            let word = format!("Event::{name}");
+            !sources.iter().any(|source| source.path != home && !words(&source.code, &word).is_empty())
+        })
+        .map(str::to_string)
+        .collect();
+    complain(&untold, "these events are told nowhere:");
+}
+
+/// What a person may have to act on has a code.
+#[test]
+fn warnings_have_a_code() {
+    let (mut complaints, mut seen) = (Vec::new(), 0);
+    for source in production(&["engine/src", "storage/src", "node/src"]) {
+        for word in ["warn!(", "error!("] {
+            for at in words(&source.code, word) {
+                let call: String = source.code[at + word.len()..].iter().take(60).collect();
+                let call = call.trim_start();
+                seen += 1;
+                if !call.starts_with("code") && !source.path.ends_with("service/pause.rs") {
+                    complaints.push(source.at(at));
+                }
+            }
+        }
+    }
+    assert!(seen > 20, "only {seen} warnings were found");
+    complain(&complaints, "warnings and errors have a code from engine/src/telemetry/events.rs first:");
+}
+
 /// Advisories that are ignored, and lints that are switched off, say why.
 #[test]
 fn exceptions_have_a_reason() {

@@ -6,6 +6,7 @@ use super::super::{Core, consensus_failure};
 use crate::domain::{ClientId, ClientName, RequestId, Role};
 use crate::limits;
 use crate::state::{Command, IsolatedService, Outcome, Pin, PinHash, Rejection};
+use crate::telemetry::Event;
 use crate::virtual_slot::pin;
 use crate::virtual_slot::ticket::{self, TicketError};
 use crate::wire::{
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use tracing::warn;
 
 const PIN_INCORRECT: u64 = 0xA0;
 const PIN_LOCKED: u64 = 0xA4;
@@ -171,6 +173,9 @@ impl Core {
         };
         let agreed = self.agreed.read(|state| state.pins().pin(role).clone());
         if !self.is_right(role, pin, &agreed).await? {
+            if tries >= limits::PIN_TRIES_MAX {
+                warn!(code = Event::LoginLocked.code(), client = %who, %role, "too many wrong PINs: this client is locked out");
+            }
             tokio::time::sleep(delay(tries)).await;
             return Err(wrong());
         }

@@ -16,7 +16,7 @@ pub use login::Logins;
 pub(super) use make::{Birth, name};
 
 use super::Core;
-use crate::domain::{ContentKey, EnvelopeContent, Generation, LogIndex, ObjectId};
+use crate::domain::{ContentKey, EnvelopeContent, Generation, LogIndex, MemberId, ObjectId};
 use crate::limits;
 use crate::state::IsolatedService;
 use crate::virtual_slot::policy::{Asker, day};
@@ -88,8 +88,9 @@ pub(super) fn is_change(ask: &SlotRequest) -> bool {
 }
 
 impl Core {
-    /// Carries out a call on the virtual slot: here, or at another in-sync member where this one cannot.
-    pub(super) async fn slot(&self, call: SlotCall) -> Result<Answer, Failure> {
+    /// Carries out a call on the virtual slot: here, or at another in-sync member where this one cannot. `by` becomes
+    /// the member that did it, or said no last.
+    pub(super) async fn slot(&self, call: SlotCall, by: &mut MemberId) -> Result<Answer, Failure> {
         let repeatable = matches!(&call.ask, SlotRequest::Use { .. } | SlotRequest::Wrap { .. });
         let mut failure = match self.slot_here(&call).await {
             Err(failure) if failure.remedy() != Remedy::GiveUp => failure,
@@ -106,6 +107,7 @@ impl Core {
         let others = self.agreed.read(|state| state.in_serving_order());
         for member in others.into_iter().filter(|member| *member != self.me) {
             let forward = MemberRequest::Forward(Box::new(ClientRequest::Slot(Box::new(call.clone()))));
+            *by = member;
             match self.call_member(member, forward, limit).await {
                 Ok(MemberAnswer::Forwarded(answer)) => {
                     if doubtful {

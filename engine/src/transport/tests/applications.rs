@@ -32,7 +32,8 @@ fn credentials(identity: &Identity) -> client::Credentials {
 
 fn slot() -> ClientRequest {
     let who = ClientName("a lie".into());
-    let call = SlotCall { who, ticket: None, seen: LogIndex(0), ask: SlotRequest::Info, direct: false };
+    let call =
+        SlotCall { who, ticket: None, seen: LogIndex(0), tries: 1, ask: SlotRequest::Info, direct: false };
     ClientRequest::Slot(Box::new(call))
 }
 
