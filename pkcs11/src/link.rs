@@ -308,6 +308,8 @@ fn judge(failure: Failure) -> (Fate, Next) {
     }
     let fate = match failure.kind {
         FailureKind::Internal | FailureKind::Busy => Fate::Failed,
+        // That is the primary's doing.
+        FailureKind::NotPrimary { .. } => Fate::Answered,
         _ if failure.remedy() == Remedy::TryAnotherMember => Fate::NotServing,
         _ => Fate::Answered,
     };

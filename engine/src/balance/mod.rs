@@ -126,8 +126,11 @@ impl Balancer {
                 Standing::Due | Standing::Out => {}
             }
         }
-        if fit.is_empty() {
-            std::mem::swap(&mut fit, &mut waiting);
+        // The best there are share, whatever they are.
+        for worse in std::iter::once(&mut waiting).chain(&mut behind) {
+            if fit.is_empty() {
+                std::mem::swap(&mut fit, worse);
+            }
         }
         order.members = self.ranked(fit, class, now, dice);
         order.members.extend(waiting);
@@ -261,6 +264,21 @@ mod tests {
             let order = balancer.order(&watch, Class::Quick, later + limits::GONE_MIN, &mut dice);
             assert_eq!(order.due, Some(2), "{ranking:?}");
         }
+    }
+
+    #[test]
+    fn where_all_rest_all_share() {
+        let (now, mut dice) = (Clock.now(), dice(2));
+        let (mut watch, mut balancer) = (Watch::new(3), Balancer::new(Ranking::LeastBusy, vec![1; 3]));
+        for member in 0..3 {
+            let call = watch.begin(member, Class::Quick, now);
+            watch.end(&call, Outcome::NotServing, now);
+        }
+        let mut firsts = [0; 3];
+        for _ in 0..300 {
+            firsts[balancer.order(&watch, Class::Quick, now, &mut dice).members[0]] += 1;
+        }
+        assert!(firsts.iter().all(|count| *count > 50), "{firsts:?}");
     }
 
     proptest! {

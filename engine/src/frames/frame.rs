@@ -107,6 +107,8 @@ mod tests {
         assert_eq!(**frame, [0, 0, 0, 5, 1, 7, 2, 1, 0]);
         let ping = encode(NO_REQUEST, &Ask::<Request>::Ping, FRAME_MAX_BYTES).expect("encodes");
         assert_eq!(**ping, [0, 0, 0, 3, 1, 0, 1]);
+        let working = encode(7, &Reply::<Response>::Working, FRAME_MAX_BYTES).expect("encodes");
+        assert_eq!(**working, [0, 0, 0, 3, 1, 7, 4]);
         let (id, body) = decode::<Ask<Request>>(&frame[HEADER_BYTES..]).expect("decodes");
         assert_eq!(id, 7);
         assert!(matches!(body, Ask::Request(Request::Client(ClientRequest::Status))));

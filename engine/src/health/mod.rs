@@ -8,6 +8,7 @@ mod watch;
 
 pub use watch::Watch;
 
+use crate::limits;
 use std::time::{Duration, Instant};
 
 /// What a call asks of a token. Waiting calls and times are kept apart by it, so that calls that take long fill no
@@ -102,6 +103,9 @@ pub enum Try {
     Call,
 }
 
+/// Silence after which a member is dead, with the group's own times.
+pub const DEAD_AFTER: Duration = dead_after(limits::MEMBER_HEARTBEAT, limits::HEARTBEATS_LOST);
+
 /// Silence after which a member is dead.
 pub const fn dead_after(heartbeat: Duration, lost_threshold: u32) -> Duration {
     heartbeat.saturating_mul(lost_threshold)
@@ -110,7 +114,6 @@ pub const fn dead_after(heartbeat: Duration, lost_threshold: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits;
 
     #[test]
     fn vectors_of_failure_detection() {
@@ -124,6 +127,6 @@ mod tests {
             let dead = dead_after(Duration::from_millis(number("interval_ms")), threshold);
             assert_eq!(dead, Duration::from_millis(number("dead_after_ms")), "{case}");
         }
-        assert_eq!(dead_after(limits::MEMBER_HEARTBEAT, limits::HEARTBEATS_LOST), limits::MEMBER_DEAD);
+        assert_eq!(DEAD_AFTER, limits::MEMBER_DEAD);
     }
 }

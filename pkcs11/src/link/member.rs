@@ -2,16 +2,13 @@
 
 use keyraft_engine::client::{CallError, Connection, Credentials, Heard, Knock, Sent};
 use keyraft_engine::clock::Clock;
-use keyraft_engine::health::dead_after;
-use keyraft_engine::limits;
+use keyraft_engine::health::DEAD_AFTER;
 use keyraft_engine::wire::{Answer, ClientRequest};
 use parking_lot::Mutex;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Without a byte for so long a member is dead.
-const QUIET: Duration = dead_after(limits::MEMBER_HEARTBEAT, limits::HEARTBEATS_LOST);
 /// Idle connections kept to one member.
 const IDLE_MAX: usize = 64;
 
@@ -118,12 +115,12 @@ impl Member {
         until: Instant,
         goes_on: &mut dyn FnMut() -> bool,
     ) -> Ended {
-        let mut sent: Sent = match connection.send(request, until, QUIET) {
+        let mut sent: Sent = match connection.send(request, until, DEAD_AFTER) {
             Ok(sent) => sent,
             Err(error) => return Ended::Done(Err(error)),
         };
         loop {
-            match connection.receive(&mut sent, until, QUIET) {
+            match connection.receive(&mut sent, until, DEAD_AFTER) {
                 Ok(Heard::Working) if goes_on() => {}
                 // The answer may still come, over a connection that nobody reads.
                 Ok(Heard::Working) => return Ended::Left,
