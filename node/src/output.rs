@@ -348,7 +348,7 @@ mod tests {
             token: "SoftHSM v2".into(),
             cannot,
             duty: if in_sync { Duty::Active } else { Duty::Standby },
-            awaits_operator: !in_sync,
+            awaits_operator: false,
         };
         GroupStatus {
             answered_by: MemberId(1),
@@ -384,9 +384,9 @@ mod tests {
              user PIN set, security officer's PIN not set\n\
              recovery automatic, without end, every 1 s\n\
              \n\
-             MEMBER  NAME  ADDRESS  ROLE     DUTY     STANDING                                                      REACHED  TOKEN       CANNOT CARRY\n\
-             m1      a     a:1      voter    active   in sync                                                       #9       SoftHSM v2  ed25519\n\
-             m2      b     b:1      primary  standby  out of sync: unreachable; waits for 'keyraft member recover m2'  #9       SoftHSM v2"
+             MEMBER  NAME  ADDRESS  ROLE     DUTY     STANDING                  REACHED  TOKEN       CANNOT CARRY\n\
+             m1      a     a:1      voter    active   in sync                   #9       SoftHSM v2  ed25519\n\
+             m2      b     b:1      primary  standby  out of sync: unreachable  #9       SoftHSM v2"
         );
         assert_eq!(view.json["members"][1]["reason"], "unreachable");
         assert_eq!(view.json["options"]["isolated_service"], "serve");
