@@ -298,7 +298,7 @@ mod tests {
             token: "SoftHSM v2".into(),
             cannot,
             duty: if in_sync { Duty::Active } else { Duty::Standby },
-            awaits_operator: !in_sync,
+            awaits_operator: false,
             priority: PRIORITY_DEFAULT,
         };
         GroupStatus {
