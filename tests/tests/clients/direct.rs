@@ -212,6 +212,29 @@ async fn a_members_token_is_there_while_it_answers() {
     .await;
 }
 
+/// The same over TLS: a member that is named as host:port has a slot too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_elsewhere_has_a_slot_of_its_own() {
+    let _turn = turn().await;
+    let group = group(TokenKind::Embedded).await;
+    let folder = group.path("web");
+    group.json(0, &["client", "add", "web", "--out", &folder.display().to_string()]).await;
+    let conf = folder.join("client.toml");
+    let text = std::fs::read_to_string(&conf).expect("was written");
+    std::fs::write(&conf, format!("{text}\nha_only = false\n")).expect("is written");
+    let environment = vec![("KEYRAFT_CONFIG".to_string(), conf.display().to_string())];
+    let target = Target { environment, ..with_members(&group) };
+    beside(move || {
+        let (mut own, mut other) = (on(&target, "test/b"), on(&target, "test/c"));
+        let (here, there) = (own.login(), other.login());
+        let key = own.good(&format!("aes {here} token elsewhere"));
+        own.good(&format!("seal {here} {key}"));
+        assert_eq!(own.good(&format!("find {here} elsewhere")), format!("[{key}]"));
+        assert_eq!(other.good(&format!("find {there} elsewhere")), "[]");
+    })
+    .await;
+}
+
 /// A module believes for a second what it saw of a member.
 fn eventually_answers(application: &mut Application, line: &str, right: &str) {
     let mut answer = String::new();
