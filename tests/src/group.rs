@@ -285,6 +285,13 @@ impl Group {
         }
     }
 
+    /// Sends a signal, such as STOP or CONT, to a member that runs.
+    pub fn signal(&self, index: usize, signal: rustix::process::Signal) {
+        let child = self.members[index].child.as_ref().expect("the member runs");
+        let pid = rustix::process::Pid::from_child(child);
+        rustix::process::kill_process(pid, signal).expect("can be signalled");
+    }
+
     /// SIGTERM, and waits for the end, which must come in order.
     pub async fn stop(&mut self, index: usize) {
         let Some(mut child) = self.members[index].child.take() else { return };

@@ -66,12 +66,14 @@ impl<L: RaftLogStorage<TypeConfig>> Survivor<L> {
             .filter(|(id, _)| *id != me)
             .map(|(member, row)| RosterRow { member, address: row.card.address.clone(), tls: row.card.tls })
             .collect();
-        if others.is_empty() && remains.voters.len() <= 1 && identity.lineage == lineage {
+        // Of two histories, it is one that was begun and cut off: nothing speaks against finishing it.
+        let fresh = identity.lineage == lineage;
+        if fresh && remains.voters == BTreeSet::from([me]) {
             return Err(StartError::AloneAlready(me));
         }
         let alive = alive(&identity, lineage, others).await;
         let answering = remains.voters.iter().filter(|m| **m == me || alive.contains(m)).count();
-        if answering * 2 > remains.voters.len() && identity.lineage == lineage && !alive.is_empty() {
+        if fresh && answering * 2 > remains.voters.len() {
             return Err(StartError::QuorumLives(alive.into_iter().collect()));
         }
         let survey = survey(&identity, &remains, lineage, &alive);
@@ -191,7 +193,10 @@ fn survey(identity: &Identity, remains: &Remains, lineage: Lineage, alive: &BTre
 impl std::fmt::Display for Survey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { group, member, lineage, next, objects, lost, warnings } = self;
-        writeln!(f, "{member} begins the history {next} of group {group} alone; the history {lineage} ends.")?;
+        writeln!(
+            f,
+            "{member} begins the history {next} of group {group} alone; the history {lineage} ends."
+        )?;
         writeln!(f, "{objects} objects stay. These members are removed, and return only as new ones:")?;
         for (id, name, address, answers) in lost {
             let answers = if *answers { ", which answers now" } else { "" };

@@ -141,15 +141,16 @@ impl Consensus {
         Ok((LogIndex(written.log_id.index), written.data))
     }
 
-    /// At the leader: a quorum confirms, after this call, that it leads. Rests on no clock.
-    pub async fn confirm(&self) -> Result<(), ConsensusError> {
+    /// At the leader: a quorum confirms, after this call, that it leads, and in which term. Rests on no clock.
+    pub async fn confirm(&self) -> Result<u64, ConsensusError> {
         let read = self.inner.raft.get_read_log_id(ReadPolicy::ReadIndex).await;
-        read.map(|_| ()).map_err(read_error)
+        read.map(|(read, _)| read.committed_leader_id().term).map_err(read_error)
     }
 
     /// Returns once this member's disk holds the state up to an applied entry: a restart begins no earlier.
     pub async fn keep(&self, index: LogIndex) -> Result<(), ConsensusError> {
-        let kept = |metrics: &RaftMetrics<TypeConfig>| metrics.snapshot.is_some_and(|last| last.index >= index.0);
+        let kept =
+            |metrics: &RaftMetrics<TypeConfig>| metrics.snapshot.is_some_and(|last| last.index >= index.0);
         if !kept(&self.metrics()) {
             self.inner.raft.trigger().snapshot().await.map_err(stopped)?;
         }

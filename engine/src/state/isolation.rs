@@ -127,12 +127,10 @@ mod tests {
         fence(&mut state, IsolatedService::Fence);
         apply(&mut state, Command::ReserveIds { member: MemberId(1), count: 8 });
         let invite = InviteId([7; 8]);
-        apply(&mut state, Command::Invite {
-            id: invite,
-            secret_hash: [0; 32],
-            at: UnixMillis(1),
-            expires: UnixMillis(9),
-        });
+        apply(
+            &mut state,
+            Command::Invite { id: invite, secret_hash: [0; 32], at: UnixMillis(1), expires: UnixMillis(9) },
+        );
         let applied = LogIndex(1_000_000);
         let next = state.survived_by(MemberId(3), applied).expect("it is on the roster");
         assert_eq!(next.group().expect("is a group").lineage, Lineage(2));

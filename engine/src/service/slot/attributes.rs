@@ -105,7 +105,8 @@ impl Core {
             Failure::new(FailureKind::Deadline, text)
         })?;
         tokio::time::timeout(limits::OVERALL, self.wait_leases()).await.map_err(|_| {
-            let text = "the change is agreed, but a member that is cut off may not have reached it: repeat it";
+            let text =
+                "the change is agreed, but a member that is cut off may not have reached it: repeat it";
             Failure::new(FailureKind::Deadline, text)
         })??;
         let record = self.record(self.settled(object).ok_or_else(gone)?)?;
