@@ -66,12 +66,14 @@ impl<L: RaftLogStorage<TypeConfig>> Survivor<L> {
             .filter(|(id, _)| *id != me)
             .map(|(member, row)| RosterRow { member, address: row.card.address.clone(), tls: row.card.tls })
             .collect();
-        if others.is_empty() && remains.voters.len() <= 1 && identity.lineage == lineage {
+        // Of two histories, it is one that was begun and cut off: nothing speaks against finishing it.
+        let fresh = identity.lineage == lineage;
+        if fresh && remains.voters == BTreeSet::from([me]) {
             return Err(StartError::AloneAlready(me));
         }
         let alive = alive(&identity, lineage, others).await;
         let answering = remains.voters.iter().filter(|m| **m == me || alive.contains(m)).count();
-        if answering * 2 > remains.voters.len() && identity.lineage == lineage && !alive.is_empty() {
+        if fresh && answering * 2 > remains.voters.len() {
             return Err(StartError::QuorumLives(alive.into_iter().collect()));
         }
         let survey = survey(&identity, &remains, lineage, &alive);

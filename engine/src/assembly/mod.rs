@@ -142,7 +142,7 @@ pub enum StartError {
     )]
     NothingLeft,
     /// There is no majority to lose.
-    #[error("{0} is the group's only member: it needs nobody else. Start it with 'keyraft serve'")]
+    #[error("{0} is the group's only voter: it needs nobody else. Start it with 'keyraft serve'")]
     AloneAlready(MemberId),
     /// The majority is there.
     #[error(

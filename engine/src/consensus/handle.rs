@@ -152,10 +152,10 @@ impl Consensus {
         Ok((LogIndex(written.log_id.index), written.data))
     }
 
-    /// At the leader: a quorum confirms, after this call, that it leads. Rests on no clock.
-    pub async fn confirm(&self) -> Result<(), ConsensusError> {
+    /// At the leader: a quorum confirms, after this call, that it leads, and in which term. Rests on no clock.
+    pub async fn confirm(&self) -> Result<u64, ConsensusError> {
         let read = self.inner.raft.get_read_log_id(ReadPolicy::ReadIndex).await;
-        read.map(|_| ()).map_err(read_error)
+        read.map(|(read, _)| read.committed_leader_id().term).map_err(read_error)
     }
 
     /// Returns once this member's disk holds the state up to an applied entry: a restart begins no earlier.

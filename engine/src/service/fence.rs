@@ -1,6 +1,6 @@
 //! The fence at work: a member asks for leases, a primary gives them, and a change waits for those that it gave.
 
-use super::lease::{self, Grants, Lease};
+use super::lease::{self, Lease};
 use super::{Core, consensus_failure};
 use crate::clock::BootTime;
 use crate::domain::{LogIndex, MemberId};
@@ -11,7 +11,6 @@ use crate::wire::{Answer, Failure, FailureKind, Lane, MemberAnswer, MemberReques
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
@@ -22,8 +21,9 @@ pub struct Fencing {
     lease: Lease,
     /// The entry since which the group fences, once this member's disk holds it.
     kept: Mutex<Option<LogIndex>>,
-    /// When the last confirmation of its leadership by a quorum began. Pings that come together share one.
-    begun: tokio::sync::Mutex<Option<BootTime>>,
+    /// When the last confirmation of its leadership by a quorum began, and the term that it confirmed. Pings that come
+    /// together share one.
+    confirmed: tokio::sync::Mutex<Option<(BootTime, u64)>>,
 }
 
 impl Core {
@@ -74,36 +74,34 @@ impl Core {
         Err(Failure::new(FailureKind::NotInSync, format!("{} is not in sync", self.named(to))))
     }
 
-    /// Lets a quorum confirm, after this call, that this member leads.
-    async fn confirm_leadership(&self) -> Result<(), Failure> {
+    /// Lets a quorum confirm, after this call, that this member leads; gives the term.
+    async fn confirm_leadership(&self) -> Result<u64, Failure> {
         let asked = self.clock.boot();
-        let mut begun = self.fencing.begun.lock().await;
-        if begun.is_some_and(|begun| begun >= asked) {
-            return Ok(());
+        let mut confirmed = self.fencing.confirmed.lock().await;
+        if let Some((_, term)) = confirmed.filter(|(begun, _)| *begun >= asked) {
+            return Ok(term);
         }
-        let begins = self.clock.boot();
-        self.consensus.confirm().await.map_err(|e| consensus_failure(&e))?;
-        *begun = Some(begins);
-        Ok(())
+        let begun = self.clock.boot();
+        let term = self.consensus.confirm().await.map_err(|e| consensus_failure(&e))?;
+        *confirmed = Some((begun, term));
+        Ok(term)
     }
 
-    /// At a primary: returns once nobody besides the members that settling needs can hold a lease, and this member
-    /// still leads. At once in a group that does not fence.
+    /// At a primary: returns once nobody besides the members that settling needs can hold a lease. At once in a group
+    /// that does not fence.
     pub(super) async fn wait_leases(&self) -> Result<(), Failure> {
         loop {
-            let (fence, bound) = self.agreed.read(|state| (state.fence().cloned(), state.required()));
-            let Some(fence) = fence else { return Ok(()) };
-            let left = {
+            let now = self.clock.now();
+            let (fences, over, term) = self.agreed.read(|state| {
                 let watch = self.watch.lock();
-                watch.since.map(|since| watch.grants.left(since, &bound, self.clock.now()))
-            };
-            match left {
-                Some(left) if left.is_zero() && lease::unproved(&fence, &bound).is_empty() => {
-                    return self.confirm_leadership().await;
-                }
-                Some(left) => tokio::time::sleep(left.max(limits::REPLACED_PAUSE)).await,
-                None => tokio::time::sleep(limits::RETRY_PAUSE).await,
+                let over = lease::may_answer(state, &watch.grants, watch.since, &state.required(), now);
+                (state.fence().is_some(), over, watch.term)
+            });
+            // What is known belongs to one term: another primary's leases, given in between, are not.
+            if !fences || (over && self.confirm_leadership().await? == term) {
+                return Ok(());
             }
+            tokio::time::sleep(limits::RETRY_PAUSE).await;
         }
     }
 
@@ -203,24 +201,4 @@ async fn ping(core: &Core, leader: Option<MemberId>) {
     } else {
         debug!(%leader, "no lease was given");
     }
-}
-
-/// What the fence lets a primary propose: the confirmations that it has heard.
-pub(super) fn confirmations(state: &crate::state::State, grants: &Grants) -> Vec<Command> {
-    let Some(fence) = state.fence() else { return Vec::new() };
-    let heard = fence.unconfirmed.iter().filter(|member| grants.kept.get(member) == Some(&fence.since));
-    heard.map(|member| Command::ConfirmFence { member: *member, since: fence.since }).collect()
-}
-
-/// True if a removal that every member in `bound` has carried out may be answered: nobody else can use the key.
-pub(super) fn may_answer(
-    state: &crate::state::State,
-    grants: &Grants,
-    since: Option<std::time::Instant>,
-    bound: &BTreeSet<MemberId>,
-    now: std::time::Instant,
-) -> bool {
-    let Some(fence) = state.fence() else { return true };
-    let left = since.map_or(Duration::MAX, |since| grants.left(since, bound, now));
-    left.is_zero() && lease::unproved(fence, bound).is_empty()
 }

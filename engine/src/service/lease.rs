@@ -6,7 +6,7 @@
 use crate::clock::BootTime;
 use crate::domain::{LogIndex, MemberId};
 use crate::limits;
-use crate::state::{Fence, Member, Standing};
+use crate::state::{Command, Fence, Member, Standing, State};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -78,8 +78,28 @@ pub fn may_grant(row: Option<&Member>, applied: LogIndex) -> bool {
 
 /// Members whose word the fence still lacks, and of whom the change at hand has not been proved: they may be cut off
 /// since before it, and serve on without a lease.
-pub fn unproved(fence: &Fence, bound: &BTreeSet<MemberId>) -> BTreeSet<MemberId> {
+fn unproved(fence: &Fence, bound: &BTreeSet<MemberId>) -> BTreeSet<MemberId> {
     fence.unconfirmed.difference(bound).copied().collect()
+}
+
+/// What the fence lets a primary propose: the confirmations that it has heard.
+pub fn confirmations(state: &State, grants: &Grants) -> Vec<Command> {
+    let Some(fence) = state.fence() else { return Vec::new() };
+    let heard = fence.unconfirmed.iter().filter(|member| grants.kept.get(member) == Some(&fence.since));
+    heard.map(|member| Command::ConfirmFence { member: *member, since: fence.since }).collect()
+}
+
+/// True if a removal that every member in `bound` has carried out may be answered: nobody else can use the key.
+pub fn may_answer(
+    state: &State,
+    grants: &Grants,
+    since: Option<Instant>,
+    bound: &BTreeSet<MemberId>,
+    now: Instant,
+) -> bool {
+    let Some(fence) = state.fence() else { return true };
+    let left = since.map_or(Duration::MAX, |since| grants.left(since, bound, now));
+    left.is_zero() && unproved(fence, bound).is_empty()
 }
 
 #[cfg(test)]

@@ -102,7 +102,9 @@ impl Core {
         if self.settled(object).is_none() {
             self.patient_barrier().await?;
         }
-        Ok(Answer::Objects { rows: vec![self.row(object)?], more: false })
+        let row = self.row(object)?;
+        self.fenced()?;
+        Ok(Answer::Objects { rows: vec![row], more: false })
     }
 
     /// A settled object's content name.

@@ -1,8 +1,8 @@
 //! What the primary proposes so that every pending object and unfinished removal comes to its end, and so that the
 //! in-sync set tells the truth. Pure: state, reports and the time in, commands out.
 
+use super::lease::{self, Grants};
 use super::way_back::{Left, take_back};
-use super::{fence, lease::Grants};
 use crate::domain::{LogIndex, MemberId, ObjectId, RequestId};
 use crate::limits;
 use crate::state::{
@@ -78,7 +78,7 @@ impl Watch {
 pub fn decide(state: &State, watch: &Watch, now: Instant) -> Vec<Command> {
     let mut commands: Vec<Command> =
         state.members().filter_map(|(id, member)| standing(state, watch, now, id, member)).collect();
-    commands.extend(fence::confirmations(state, &watch.grants));
+    commands.extend(lease::confirmations(state, &watch.grants));
     let settlements: Vec<Settlement> = state
         .unsettled()
         .filter_map(|request| settle(state, watch, now, request))
@@ -158,7 +158,7 @@ fn settle(state: &State, watch: &Watch, now: Instant, request: RequestId) -> Opt
     let mut excluded = BTreeMap::new();
     let required = state.required();
     let removes = rows.iter().any(|(_, row)| matches!(row.phase, Phase::Removing(_)));
-    if removes && !fence::may_answer(state, &watch.grants, watch.since, &required, now) {
+    if removes && !lease::may_answer(state, &watch.grants, watch.since, &required, now) {
         return None;
     }
     for member in required {

@@ -13,6 +13,7 @@ use keyraft_tests::TokenKind::{Embedded, SoftHsm};
 use keyraft_tests::keys::{DATA, Made, create_at, delete, everywhere, prove};
 use keyraft_tests::network::Network;
 use keyraft_tests::{Group, STEP_LIMIT, eventually, root, turn};
+use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -133,6 +134,29 @@ async fn a_fenced_member_uses_no_key_after_its_deletion_was_answered() {
 }
 
 #[tokio::test]
+async fn a_fenced_member_that_stood_still_refuses_what_was_deleted_meanwhile() {
+    let _turn = turn().await;
+    let group = Group::form(&[Embedded, Embedded, Embedded]).await;
+    group.json(0, &["option", "set", "isolated_service", "fence"]).await;
+    let leads = primary(&group).await;
+    let victim = (leads + 1) % 3;
+    let doomed = make(&group, leads, "doomed").await;
+    let member = &group.members[victim];
+    assert!(sign(&member.socket, &doomed, member.id).await, "it has a lease");
+    group.signal(victim, Signal::STOP);
+    let mut caller = Caller::begin(&group.members[leads].socket, STEP_LIMIT).await.expect("makes contact");
+    delete(&mut caller, &doomed).await.expect("is deleted");
+    // Asked while it stands still, it answers when it goes on: before it hears of anything.
+    let end = Clock.now() + Duration::from_secs(2);
+    let hands = tokio::spawn(signing(member.socket.path().to_path_buf(), doomed, member.id, end));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    group.signal(victim, Signal::CONT);
+    let tries = hands.await.expect("signs");
+    assert!(tries.len() > 10 && tries.iter().all(|(_, good)| !good), "{tries:?}");
+    group.wait_in_sync().await;
+}
+
+#[tokio::test]
 async fn a_serving_member_goes_on_when_it_is_cut_off() {
     let _turn = turn().await;
     if !root("cutting a member's network") {
@@ -202,7 +226,7 @@ async fn a_survivor_goes_on_alone_and_the_others_return_as_new_members() {
     copy(&data, &before);
     let done = group.json(0, &FORCE).await;
     assert_eq!((done["lineage"].as_u64(), done["lost"].as_array().map(Vec::len)), (Some(2), Some(2)));
-    refused(&group, 0, &FORCE, Exit::Refused, "only member").await;
+    refused(&group, 0, &FORCE, Exit::Refused, "only voter").await;
 
     // Cut off between its steps, it is refused until it is repeated.
     let after = group.path("after");

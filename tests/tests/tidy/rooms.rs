@@ -96,6 +96,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "engine/src/consensus/",
             "engine/src/assembly/init.rs",
             "engine/src/assembly/engine.rs",
+            "engine/src/assembly/force.rs",
             "storage/",
         ],
     ),
@@ -190,6 +191,7 @@ const THINKING: &[&str] = &[
     "engine/src/consensus/message.rs",
     "engine/src/consensus/settings.rs",
     "engine/src/consensus/store.rs",
+    "engine/src/service/lease.rs",
     "engine/src/service/record.rs",
     "engine/src/service/settler.rs",
     "engine/src/assembly/home.rs",
@@ -225,6 +227,7 @@ const PURE: &[&str] = &[
     "engine/src/health/",
     "engine/src/balance/",
     "engine/src/reconciler/plan.rs",
+    "engine/src/service/lease.rs",
     "engine/src/service/record.rs",
     "engine/src/service/settler.rs",
 ];

@@ -60,6 +60,7 @@ impl Core {
     pub(super) async fn slot_read(&self, object: ObjectId, asker: Asker) -> Answered {
         let name = self.settled_surely(object, ckr::OBJECT_HANDLE_INVALID).await?;
         let record = self.record(name)?;
+        self.fenced()?;
         may_see(&Traits::of(&record), asker.role)?;
         Ok(SlotAnswer::Record(Box::new(visible(&record))))
     }
