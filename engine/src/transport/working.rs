@@ -134,6 +134,7 @@ mod tests {
         assert!(heard().is_none(), "no call is under way");
         line.begin(7);
         line.may_wait();
+        let now = Clock.now();
         line.tell(now);
         assert!(heard().is_none(), "it has just begun");
         for round in 1..3 {
