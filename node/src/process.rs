@@ -133,7 +133,7 @@ pub fn children(process: u32) -> Vec<u32> {
 }
 
 /// False once a process holds nothing any more, also if nobody has waited for it yet.
-fn is_alive(process: u32) -> bool {
+pub fn is_alive(process: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return false };
     threads.flatten().any(|thread| {
         let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();

@@ -50,6 +50,8 @@ pub async fn serve(config: &Config, again: bool) -> Result<(), Problem> {
     match fault {
         None => {
             running.stop().await;
+            // A library that hangs may not let go of the process.
+            process::end_within(limits::END_GRACE);
             Ok(())
         }
         // The member's state cannot be trusted any more: what is on disk is all that counts, so it stops at once.

@@ -257,6 +257,8 @@ impl Reconciler {
 
 /// What a token's watch has seen last.
 struct Pulse {
+    /// When it was looked at last.
+    looked: Instant,
     /// When the canary is to sing next.
     due: Instant,
     /// Since when the token has answered as if it did not know this process.
@@ -275,7 +277,7 @@ pub async fn watch_token(
 ) {
     let mut tick = tokio::time::interval(limits::TOKEN_LOOK_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut pulse = Pulse { due: clock.now(), forgetful: None };
+    let mut pulse = Pulse { looked: clock.now(), due: clock.now(), forgetful: None };
     let mut song = None;
     loop {
         let sung = tokio::select! {
@@ -287,7 +289,16 @@ pub async fn watch_token(
             sung = sing(&mut song) => Some(sung),
             _ = stop.changed() => return,
         };
+        if sung.is_some() {
+            song = None;
+        }
         let now = clock.now();
+        let slept = now.saturating_duration_since(std::mem::replace(&mut pulse.looked, now));
+        if slept >= limits::ATTEMPT / 2 {
+            // The whole process was stopped, and everything in it seems to hang: it gets another look to return.
+            tick.reset();
+            continue;
+        }
         if let Some(time) = token.hangs() {
             // Its song, if there is one, waits behind what hangs, or hangs itself.
             song = None;
@@ -299,7 +310,6 @@ pub async fn watch_token(
             continue;
         }
         if let Some(sung) = sung {
-            song = None;
             pulse.due = now + limits::CANARY_EVERY;
             listen(sung, &progress, &comparisons, &mut pulse, now);
         }

@@ -297,10 +297,13 @@ impl Token {
         attributes: &Attributes,
     ) -> Result<Originated, TokenError> {
         let (sending, attributes) = (sending.into(), attributes.clone());
-        self.generating(self.with_session(Work::Generate, move |vault, session| {
+        let rsa = matches!(algorithm, KeyAlgorithm::Rsa { .. });
+        let kind = if rsa { Work::Generate } else { Work::Write };
+        let made = self.with_session(kind, move |vault, session| {
             vault.originate(session, &sending, algorithm, &attributes)
-        }))
-        .await
+        });
+        // Primes take long to find; nothing else does.
+        if rsa { self.generating(made).await } else { made.await }
     }
 
     /// Wraps a key brought in by value: a secret's bytes, or PKCS#8.

@@ -135,6 +135,7 @@ mod tests {
         line.begin(7);
         let now = Clock.now();
         line.may_wait();
+        let now = Clock.now();
         line.tell(now);
         assert!(heard().is_none(), "it has just begun");
         for round in 1..3 {

@@ -9,10 +9,12 @@ use keyraft_engine::wire::{GroupStatus, UseKind};
 use keyraft_node::demo::outside;
 use keyraft_node::exit::Exit;
 use keyraft_node::mechanism::{Named, Purpose};
+use keyraft_node::process::is_alive;
 use keyraft_tests::TokenKind::{Embedded, Protected, Shim, SoftHsm};
 use keyraft_tests::keys::{AnyMember, DATA, Made, create_at, everywhere, list, prove, show, use_key};
 use keyraft_tests::token::in_softhsm;
 use keyraft_tests::{Group, eventually, turn};
+use rustix::process::Signal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -220,6 +222,32 @@ async fn a_library_that_crashes_costs_its_process_alone() {
     }
     // Its supervisor still hands SIGTERM on, and ends as the member does.
     group.stop(SICK).await;
+}
+
+/// The pair of processes that a member is: the kernel ends the member with its parent, and the parent starts a member
+/// again that somebody killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_ends_with_its_supervisor_and_not_the_other_way_round() {
+    let _turn = turn().await;
+    let (mut group, config) = group_with(&[Embedded, SoftHsm, Embedded]).await;
+    let mut application = Application::start(&config);
+    application.work_for(FAULT);
+    let process = group.members[SICK].process().expect("runs");
+    group.signal(SICK, Signal::KILL);
+    eventually(async || match group.members[SICK].process() {
+        Some(now) if now != process => Ok(()),
+        now => Err(format!("process {now:?} is not a new one")),
+    })
+    .await;
+    group.wait_in_sync().await;
+    let (count, longest) = application.worked();
+    println!("killed and started again by its supervisor: {count} signatures, the longest pause {longest:?}");
+
+    let process = group.members[SICK].process().expect("runs");
+    group.kill(SICK);
+    assert!(!is_alive(process), "process {process} outlived its supervisor");
+    group.start(SICK).await;
+    group.wait_in_sync().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
