@@ -168,12 +168,26 @@ fn words(status: &GroupStatus, rows: &[Row], findings: &[String]) -> String {
         let primary = rows.iter().find(|row| row.role == "primary").map(Row::named).unwrap_or_default();
         return format!("all is well: {serving} of {all} members are in sync, the primary is {primary}");
     }
-    let changes = if status.primary.is_some() { "can be changed" } else { "CANNOT be changed" };
+    let changes = match lacking(rows) {
+        Some(lack) => format!("CANNOT be changed: {lack}"),
+        None if status.primary.is_none() => "CANNOT be changed: there is no primary".to_string(),
+        None => "can be changed".to_string(),
+    };
     let head = format!("SOMETHING IS WRONG: {serving} of {all} members serve keys, and keys {changes}");
     std::iter::once(head)
         .chain(findings.iter().map(|finding| format!("  - {finding}")))
         .collect::<Vec<_>>()
         .join("\n")
+}
+
+/// How many voters are missed, if those that answer are no majority. A primary that hears nobody leads nobody, though it
+/// may not know that yet.
+fn lacking(rows: &[Row]) -> Option<String> {
+    let voters: Vec<&Row> = rows.iter().filter(|row| row.member.voter).collect();
+    let silent = voters.iter().filter(|row| row.beat.is_some() && row.pulse().is_none()).count();
+    let needed = voters.len() / 2 + 1;
+    let answer = voters.len() - silent;
+    (answer < needed).then(|| format!("{answer} of {} voters answer, {needed} are needed", voters.len()))
 }
 
 fn findings(status: &GroupStatus, rows: &[Row]) -> Vec<String> {
@@ -277,7 +291,7 @@ mod tests {
         let view = status(&sample(), Some(&beats), NOW);
         assert_eq!(
             view.text,
-            "SOMETHING IS WRONG: 1 of 2 members serve keys, and keys can be changed\n  \
+            "SOMETHING IS WRONG: 1 of 2 members serve keys, and keys CANNOT be changed: 1 of 2 voters answer, 2 are needed\n  \
              - m2 ('b') is out of sync: unreachable since 2024-02-29T23:55:59.000Z (4 min)\n\
              \n\
              group 0101010101010101 'demo', lineage l1, answered by m1\n\
@@ -313,6 +327,6 @@ mod tests {
             json!(["the token of m1 ('a') failed: gone\u{fffd}", "m2 ('b') does not answer"])
         );
         group.primary = None;
-        assert!(first(&status(&group, None, NOW)).ends_with("keys CANNOT be changed"));
+        assert!(first(&status(&group, None, NOW)).ends_with("CANNOT be changed: there is no primary"));
     }
 }
