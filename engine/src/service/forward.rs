@@ -57,7 +57,7 @@ impl Core {
             ClientRequest::Slot(call) if matches!(call.ask, SlotRequest::Login { .. }) => {
                 return self.login_anywhere(call).await;
             }
-            ClientRequest::Recover if self.is_left() => ClientRequest::RecoverMember(self.me),
+            ClientRequest::Recover if self.is_left().await => ClientRequest::RecoverMember(self.me),
             other => other,
         };
         match (place(&request), request) {
