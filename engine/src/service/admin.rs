@@ -214,13 +214,17 @@ impl Core {
         Ok(Answer::Done)
     }
 
-    /// True if this member has left the in-sync set though its token works: an operator may ask the group to take it
-    /// back.
-    pub(super) fn is_left(&self) -> bool {
+    /// True if this member has left the in-sync set though its token works, or cannot find out now: an operator may ask
+    /// the group to take it back. One that was away learns only by the barrier that it was left behind.
+    pub(super) async fn is_left(&self) -> bool {
+        if self.progress.token() != TokenHealth::Healthy {
+            return false;
+        }
+        let barrier = tokio::time::timeout(limits::ATTEMPT, self.patient_barrier()).await;
         let left = self.agreed.read(|state| {
             state.member(self.me).is_some_and(|row| matches!(row.standing, Standing::OutOfSync(Some(_))))
         });
-        left && self.progress.token() == TokenHealth::Healthy
+        left || !matches!(barrier, Ok(Ok(_)))
     }
 
     pub(super) fn recover(&self) -> Result<Answer, Failure> {

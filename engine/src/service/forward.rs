@@ -64,7 +64,7 @@ impl Core {
                 *by = self.primary_or_me();
                 return done;
             }
-            ClientRequest::Recover if self.is_left() => ClientRequest::RecoverMember(self.me),
+            ClientRequest::Recover if self.is_left().await => ClientRequest::RecoverMember(self.me),
             other => other,
         };
         match (place(&request), request) {
