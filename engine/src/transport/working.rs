@@ -133,7 +133,6 @@ mod tests {
         line.tell(now + limits::OVERALL);
         assert!(heard().is_none(), "no call is under way");
         line.begin(7);
-        let now = Clock.now();
         line.may_wait();
         let now = Clock.now();
         line.tell(now);

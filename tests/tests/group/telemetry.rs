@@ -1,15 +1,17 @@
 //! What a group tells of itself: numbers and health over the monitor's port, the last operations of clients, a status that
 //! says what is wrong, and a drill that loses nothing.
 
-use super::clients::{Told, a_client};
+use super::clients::a_client;
 use keyraft_node::exit::Exit;
 use keyraft_tests::TokenKind::{self, Embedded, SoftHsm};
 use keyraft_tests::group::free_port;
+use keyraft_tests::told::{Told, application, program};
 use keyraft_tests::{Group, eventually, turn};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::time::Duration;
 
 /// A group whose members have a monitor's port each.
@@ -153,7 +155,7 @@ async fn the_last_operations_are_explained() {
     let _turn = turn().await;
     let group = Group::form(&[Embedded; 3]).await;
     let folder = a_client(&group).await;
-    let mut told = Told::start(&folder);
+    let mut told = Told::start(application(Command::new(program()), &folder, "talk"));
     let session = told.good("open");
     told.good(&format!("login {session}"));
     let key = told.good(&format!("ec {session} token web-key"));

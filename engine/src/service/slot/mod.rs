@@ -185,7 +185,7 @@ impl Core {
         if applied >= seen || (serves && self.consensus.leadership().borrow().leader.is_none()) {
             return Ok(());
         }
-        self.wait_applied(seen, limits::ATTEMPT).await.map_err(|failure| {
+        self.wait_applied(seen, limits::SEEN_PATIENCE).await.map_err(|failure| {
             // Another member may be further.
             Failure::new(FailureKind::NotInSync, failure.message)
         })
