@@ -242,8 +242,9 @@ impl Inner {
                 if failures == 0 {
                     warn!(code = Event::CannotConnect.code(), %to, ?lane, %why, "cannot connect; trying on");
                 }
-                let pause =
-                    limits::RECONNECT_MIN.saturating_mul(1 << failures.min(8)).min(limits::RECONNECT_MAX);
+                // To be refused costs next to nothing, and who is back is not to be kept waiting.
+                let doublings = if table.absent.contains(&to) { 0 } else { failures.min(8) };
+                let pause = limits::RECONNECT_MIN.saturating_mul(1 << doublings).min(limits::RECONNECT_MAX);
                 let again = Instant::now() + random::jitter(pause);
                 Slot::Failed { failures: failures.saturating_add(1), again, why: why.clone() }
             }
