@@ -382,3 +382,8 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub const MONITORS_MAX: usize = 16;
 /// Life of a monitor's connection: the next scrape makes a new one.
 pub const MONITOR_LIFE: Duration = Duration::from_secs(30);
+
+// The member's process.
+
+/// Opening a token: its library's C_Initialize, the search for it, the login, the round trips of the probe.
+pub const TOKEN_OPEN: Duration = Duration::from_secs(120);

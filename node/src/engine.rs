@@ -183,10 +183,16 @@ impl Running {
     pub async fn start(config: &Config, storage: Storage, again: bool) -> Result<Self, Problem> {
         let member = member_config(config)?;
         Engine::start(member, storage.log, storage.store).await.map(Self).map_err(|error| {
+            // Never for a PIN that is wrong or missing: trying on would lock the token.
             let token = match &error {
-                StartError::Token(error) => {
-                    matches!(error, TokenError::Call { .. } | TokenError::NoSlot { .. })
-                }
+                StartError::Token(error) | StartError::Locked(error) => matches!(
+                    error,
+                    TokenError::Call { .. }
+                        | TokenError::NoSlot { .. }
+                        | TokenError::Module { .. }
+                        | TokenError::Hangs(_)
+                        | TokenError::Closed
+                ),
                 _ => false,
             };
             let mut problem = start_problem(error);

@@ -63,7 +63,8 @@ fn dispatch(cli: &Cli) -> Result<(), Problem> {
             serve::start_log(&config.log)?;
             let runtime = runtime(true)?;
             let ended = runtime.block_on(serve::serve(&config, options.again));
-            // Whatever still waits on a thread (a token that hangs) must not hold up the end.
+            // Whatever still waits on a thread (a token that hangs) must not hold up the end, nor its library afterwards.
+            process::end_within(keyraft_engine::limits::END_GRACE);
             runtime.shutdown_timeout(END_LIMIT);
             ended
         }
@@ -74,14 +75,21 @@ fn dispatch(cli: &Cli) -> Result<(), Problem> {
         Command::Recover(token) if !serves(cli)? => {
             let config = own_member(cli)?;
             quiet_log()?;
+            let runtime = runtime(true)?;
+            // A member that is starting, or whose supervisor pauses, must not meet another hand in its token.
+            let _kept = runtime.block_on(engine::claim(&config))?;
             make_token(&config, token)?;
-            let begun = runtime(true)?.block_on(engine::recover(&config))?;
+            let begun = runtime.block_on(engine::recover(&config))?;
             let text = format!(
                 "{} of group {} has its keys again: start it with 'keyraft serve'",
                 begun.member, begun.group
             );
             print(cli, &View::line(text, begun_json(&begun)))
         }
+        Command::Recover(token) if token.create_token => Err(Problem::usage(
+            "--create-token makes a new token, and the member still runs with its old one",
+            "stop it, then run this again; without --create-token the group is asked to take the member back",
+        )),
         Command::ForceQuorum(options) => {
             let config = own_member(cli)?;
             quiet_log()?;

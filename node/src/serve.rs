@@ -24,19 +24,19 @@ pub async fn serve(config: &Config, again: bool) -> Result<(), Problem> {
     // Two processes must never have one token open: the store's lock comes first.
     let storage = engine::claim(config).await?;
     if !again {
-        examine(config).await?;
+        opened(false, examine(config)).await?;
     }
     let port = match config.metrics {
         Some(address) => Some(Port::bind(address).await?),
         None => None,
     };
-    let running = Running::start(config, storage, again).await?;
+    let running = opened(again, Running::start(config, storage, again)).await?;
     // It ends with this function, before the member stops.
     let mut monitors = tokio::task::JoinSet::new();
     if let Some(port) = port {
         monitors.spawn(port.serve(running.monitor()));
     }
-    process::notify("READY=1");
+    process::notify("READY=1\nSTATUS=serving");
     tracing::info!(code = Event::MemberReady.code(), member = %running.member(), socket = %config.socket.display(), "ready");
     let fault = tokio::select! {
         signal = process::stop_signal() => {
@@ -45,13 +45,15 @@ pub async fn serve(config: &Config, again: bool) -> Result<(), Problem> {
         }
         fault = running.failed() => Some(fault),
     };
-    process::notify("STOPPING=1");
+    match &fault {
+        // systemd must not take the end of this process for the unit's.
+        Some(Fault { again: true, .. }) => process::notify("STATUS=the member's process is started again"),
+        _ => process::notify("STOPPING=1"),
+    }
     drop(monitors);
     match fault {
         None => {
             running.stop().await;
-            // A library that hangs may not let go of the process.
-            process::end_within(limits::END_GRACE);
             Ok(())
         }
         // The member's state cannot be trusted any more: what is on disk is all that counts, so it stops at once.
@@ -60,15 +62,26 @@ pub async fn serve(config: &Config, again: bool) -> Result<(), Problem> {
             format!("the member cannot go on: {reason}"),
             "start it again; if it fails again, see 'keyraft check'",
         )),
-        Some(Fault { reason, again: true }) => {
-            process::end_within(limits::END_GRACE);
-            Err(Problem::new(
-                Exit::Again,
-                format!("only a new process can use the token again: {reason}"),
-                "",
-            ))
-        }
+        Some(Fault { reason, again: true }) => Err(Problem::new(
+            Exit::Again,
+            format!("only a new process can use the token again: {reason}"),
+            "",
+        )),
     }
+}
+
+/// What opens the token, within a limit: a library may hang in C_Initialize.
+async fn opened<T>(again: bool, work: impl Future<Output = Result<T, Problem>>) -> Result<T, Problem> {
+    let limit = limits::TOKEN_OPEN;
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        let exit = if again { Exit::Again } else { Exit::Token };
+        let what = format!("the token's library has not let itself be opened within {} s", limit.as_secs());
+        Err(Problem::new(
+            exit,
+            what,
+            "see that the token is there and its library's own log, then start it again",
+        ))
+    })
 }
 
 /// Refuses to serve with what `check` finds wrong.

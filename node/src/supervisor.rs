@@ -46,12 +46,24 @@ impl fmt::Display for Ending {
     }
 }
 
+/// SIGTERM and SIGINT, by number.
+const TERM: i32 = 15;
+const INT: i32 = 2;
+
 impl Ending {
     /// What this process ends with; None if the member's is to be started again.
     fn verdict(self, stopping: bool) -> Option<u8> {
         match self {
-            Self::Code(code) if code == i32::from(Exit::Again.code()) && !stopping => None,
+            Self::Code(code) if code == i32::from(Exit::Again.code()) => {
+                if stopping {
+                    Some(Exit::Done.code())
+                } else {
+                    None
+                }
+            }
             Self::Code(PANICKED) | Self::Signal(_) if !stopping => None,
+            // It had not got as far as to hear signals.
+            Self::Signal(TERM | INT) => Some(Exit::Done.code()),
             Self::Code(code) => Some(u8::try_from(code).unwrap_or(Exit::Unexpected.code())),
             Self::Signal(_) => Some(Exit::Unexpected.code()),
         }

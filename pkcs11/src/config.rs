@@ -118,8 +118,6 @@ const GROUPS_MAX: usize = 32;
 const MEMBERS_MAX: usize = limits::MEMBERS_MAX;
 /// timeout_ms, least and most.
 const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 100..=600_000;
-/// The highest weight of a member.
-const WEIGHT_MAX: u32 = 1000;
 /// A file longer than this is none of ours, bytes.
 const FILE_MAX_BYTES: u64 = 1024 * 1024;
 
@@ -245,8 +243,9 @@ fn check_weights(group: &GroupConfig) -> Result<(), String> {
         if !names.contains(name) {
             return Err(format!("group.weights: '{name}' is none of the group's sockets and members"));
         }
-        if *weight > WEIGHT_MAX {
-            return Err(format!("group.weights: {weight} of '{name}' is not within 0 to {WEIGHT_MAX}"));
+        if *weight > limits::WEIGHT_MAX {
+            let max = limits::WEIGHT_MAX;
+            return Err(format!("group.weights: {weight} of '{name}' is not within 0 to {max}"));
         }
     }
     if group.weights().iter().all(|weight| *weight == 0) {

@@ -10,6 +10,8 @@ use std::time::Duration;
 pub struct Candidate {
     /// The member.
     pub member: MemberId,
+    /// It is active, no standby: a standby leads only where no active member can.
+    pub active: bool,
     /// An operator made it step down, or chose another one, and nothing was said since: last of all.
     pub failed_over: bool,
     /// Its data folder can be written.
@@ -45,6 +47,7 @@ pub fn winner(candidates: &[Candidate], rule: Rule) -> Option<MemberId> {
 }
 
 fn best(mut left: Vec<&Candidate>, rule: Rule) -> Option<MemberId> {
+    keep_greatest(&mut left, |c| c.active);
     keep_greatest(&mut left, |c| !c.failed_over);
     keep_greatest(&mut left, |c| c.disk_healthy);
     keep_greatest(&mut left, |c| c.ports);
@@ -105,6 +108,7 @@ mod tests {
     fn candidate(member: u64) -> Candidate {
         Candidate {
             member: MemberId(member),
+            active: true,
             failed_over: false,
             disk_healthy: true,
             ports: 1,
@@ -156,6 +160,10 @@ mod tests {
         let sick = Candidate { disk_healthy: false, ..candidate(2) };
         assert_eq!(winner_of(&[Candidate { disk_healthy: false, ..better.clone() }, candidate(2)]), 2);
         assert_eq!(winner_of(&[Candidate { failed_over: true, ..better }, sick]), 2);
+        let standby = Candidate { active: false, ..candidate(1) };
+        let stepped_down = Candidate { failed_over: true, ..candidate(2) };
+        assert_eq!(winner_of(&[standby.clone(), stepped_down]), 2, "a standby leads where nobody else can");
+        assert_eq!(winner_of(&[standby]), 1);
         assert_eq!(winner(&[], Rule::default()), None);
     }
 

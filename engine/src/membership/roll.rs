@@ -23,6 +23,8 @@ struct Entry {
 /// What the agreed state says of a member that may lead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreed {
+    /// It is active, no standby.
+    pub active: bool,
     /// Its priority.
     pub priority: u8,
     /// Its token's serial number.
@@ -56,6 +58,7 @@ impl Roll {
                 let agreed = fit(*member)?;
                 Some(Candidate {
                     member: *member,
+                    active: agreed.active,
                     failed_over: word.is_against(*member),
                     disk_healthy: entry.fitness.disk_healthy,
                     ports: entry.fitness.ports,
@@ -114,7 +117,7 @@ mod tests {
     }
 
     fn everyone(_: MemberId) -> Option<Agreed> {
-        Some(Agreed { priority: 1, serial: "s".into() })
+        Some(Agreed { active: true, priority: 1, serial: "s".into() })
     }
 
     fn against(roll: &Roll, now: Instant) -> Vec<u64> {

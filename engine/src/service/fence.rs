@@ -124,7 +124,9 @@ impl Core {
     pub(super) fn unconfirmed_text(&self, members: &BTreeSet<MemberId>) -> String {
         let names: Vec<String> = members.iter().map(|member| self.named(*member)).collect();
         format!(
-            "isolated_service = fence is agreed, but not confirmed by {}: cut off since before, it may use keys without              a lease. Deletions are not answered until it is back, or was shut down and removed with 'keyraft member              remove'",
+            "isolated_service = fence is agreed, but not confirmed by {}: cut off since before, it may use keys without a \
+             lease. Deletions are not answered until it is back, or was shut down and removed with 'keyraft member \
+             remove'",
             names.join(", ")
         )
     }

@@ -8,7 +8,7 @@ use crate::limits;
 use crate::membership::roll::Agreed;
 use crate::membership::steering::Look;
 use crate::membership::{self, Rule, Steering};
-use crate::state::Standing;
+use crate::state::{Duty, Standing};
 use crate::telemetry::Event;
 use crate::wire::{Failure, MemberRequest, TokenHealth};
 use std::collections::BTreeSet;
@@ -34,7 +34,9 @@ impl Core {
             let fit = |member: MemberId| {
                 let row = state.member(member).filter(|row| row.standing == Standing::InSync)?;
                 let serial = row.card.profile.identity.serial.clone();
-                (works.contains(&member) && near(member)).then_some(Agreed { priority: row.priority, serial })
+                let active = row.duty == Duty::Active;
+                let agreed = Agreed { active, priority: row.priority, serial };
+                (works.contains(&member) && near(member)).then_some(agreed)
             };
             let options = state.options();
             let rule = Rule {

@@ -77,7 +77,7 @@ pub async fn run_watching(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
                 let code = Event::PrimaryUnknown.code();
                 warn!(
                     code,
-                    "the group has no primary that this member knows: changes wait, keys are used on"
+                    "the group has no primary that this member knows: changes wait; keys are used on, unless isolated_service is fence"
                 );
             }
             Seen::First(primary) => tell(&core, primary),

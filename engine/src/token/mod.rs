@@ -19,6 +19,7 @@ mod error;
 mod ffi;
 mod guests;
 mod keys;
+mod outside;
 mod parameters;
 mod probe;
 mod proof;

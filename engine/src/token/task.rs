@@ -4,6 +4,7 @@ use super::arrive::Arrival;
 use super::calls::Work;
 use super::desks::{Bench, Desk, Job, Queue};
 use super::ffi::Session;
+use super::outside::encrypt;
 use super::smk::Purpose;
 use super::vault::{Index, Ledger, Vault};
 use super::{
@@ -18,7 +19,6 @@ use crate::domain::{
 use crate::limits;
 use crate::telemetry::Event;
 use crate::wire::{SessionName, UseKind};
-use aws_lc_rs::rsa::{OAEP_SHA1_MGF1SHA1, OaepPublicEncryptingKey, PublicEncryptingKey};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -593,19 +593,4 @@ impl Token {
         let _busy = Busy(&self.shared.generating);
         work.await
     }
-}
-
-fn encrypt(recipient: &[u8], clear: &[u8]) -> Result<Vec<u8>, TokenError> {
-    /// What RSA-2048 with OAEP takes, less a margin for a longer hash.
-    const CLEAR_MAX_BYTES: usize = 190;
-    const WRONG: TokenError = TokenError::BadInput("no RSA public key (SubjectPublicKeyInfo, DER)");
-    if clear.len() > CLEAR_MAX_BYTES {
-        return Err(TokenError::TooLong(clear.len()));
-    }
-    let key = PublicEncryptingKey::from_der(recipient).map_err(|_| WRONG)?;
-    let key = OaepPublicEncryptingKey::new(key).map_err(|_| WRONG)?;
-    let mut out = vec![0; key.ciphertext_size()];
-    let length = key.encrypt(&OAEP_SHA1_MGF1SHA1, clear, &mut out, None).map_err(|_| WRONG)?.len();
-    out.truncate(length);
-    Ok(out)
 }

@@ -8,7 +8,7 @@ use data_encoding::BASE64;
 use keyraft_engine::clock::UnixMillis;
 use keyraft_engine::domain::{Generation, MemberId};
 use keyraft_engine::limits::PRIORITY_DEFAULT;
-use keyraft_engine::state::RecoveryCopy;
+use keyraft_engine::state::{IsolatedService, RecoveryCopy};
 use keyraft_engine::wire::{GroupStatus, MemberPulse, MemberStatus, Pulse, TokenHealth};
 use serde_json::{Value, json};
 
@@ -193,11 +193,16 @@ fn lacking(rows: &[Row]) -> Option<String> {
 fn findings(status: &GroupStatus, rows: &[Row]) -> Vec<String> {
     let leaderless = status.primary.is_none().then(|| {
         let voters = rows.iter().filter(|row| row.member.voter).count();
+        let uses = match status.options.isolated_service {
+            IsolatedService::Serve => "keys are used on, but none can be made or deleted",
+            IsolatedService::Fence => {
+                "NO KEY IS USED (isolated_service is fence), and none can be made or deleted,"
+            }
+        };
+        let needed = voters / 2 + 1;
         format!(
-            "{} knows of no primary: keys are used on, but none can be made or deleted until {} of the {voters} voters \
-             reach each other",
-            status.answered_by,
-            voters / 2 + 1
+            "{} knows of no primary: {uses} until {needed} of the {voters} voters reach each other",
+            status.answered_by
         )
     });
     leaderless.into_iter().chain(rows.iter().filter_map(Row::trouble)).collect()
@@ -297,10 +302,11 @@ mod tests {
              group 0101010101010101 'demo', lineage l1, answered by m1\n\
              primary m2, term 3, applied #9, objects 2, unsettled 0\n\
              user PIN set, security officer's PIN not set\n\
+             recovery automatic, without end, every 1 s\n\
              \n\
-             MEMBER  NAME  ROLE     STANDING                  FOR    TOKEN  OPS/S  PENDING  HEARD    ADDRESS\n\
-             m1      a     voter    in sync                   4 min  works  12.3   2        now      a:1\n\
-             m2      b     primary  out of sync: unreachable  4 min                         4 s ago  b:1"
+             MEMBER  NAME  ROLE     DUTY     STANDING                  FOR    TOKEN  OPS/S  PENDING  HEARD    ADDRESS\n\
+             m1      a     voter    active   in sync                   4 min  works  12.3   2        now      a:1\n\
+             m2      b     primary  standby  out of sync: unreachable  4 min                         4 s ago  b:1"
         );
         assert_eq!(view.json["well"], false);
         assert_eq!(view.json["members"][1]["reason"], "unreachable");
