@@ -102,7 +102,7 @@ async fn slow(options: &Options) -> Result<(), Problem> {
     let rows = [
         part("three members, all well", &each[at(1)..at(sick)]),
         part(
-            &format!("one of them {}times slower", SLOW_MS / SERVICE_MS),
+            &format!("one of them {} times slower", SLOW_MS / SERVICE_MS),
             &each[at(sick + settle)..at(healed)],
         ),
         part("two members, both well", alone.get(1..).unwrap_or_default()),

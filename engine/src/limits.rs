@@ -259,6 +259,7 @@ pub const SUCCESSION_PAUSE: Duration = Duration::from_millis(25);
 pub const SUCCESSION_TRIES: u32 = 12;
 /// Tries to find out whether a member whose connection broke still listens.
 pub const LOST_PROBES: u32 = 4;
+
 // A token that is sick, and the process that restarts a member whose token's library is.
 
 /// Tries of an import that all end with a number that a broken device returns as well, until it counts as refused.
@@ -281,6 +282,7 @@ pub const RESTART_CALM: Duration = Duration::from_secs(60);
 pub const FOLDER_PATIENCE: Duration = Duration::from_secs(3);
 /// A process that is to be started anew ends by force if it has not ended after this.
 pub const END_GRACE: Duration = Duration::from_secs(2);
+
 // Applications choosing among members, and noticing the loss of one.
 
 /// Heartbeats that a member may miss before it counts as dead.
@@ -339,6 +341,7 @@ pub const SECOND_TRIES_PER_CALL: f64 = 0.2;
 pub const SECOND_TRIES_MAX: f64 = 100.0;
 /// The highest weight of a member.
 pub const WEIGHT_MAX: u32 = 1000;
+
 // Isolation: the fence's leases, and histories begun by force.
 
 /// How often a member of a group that fences asks the primary for a lease.
@@ -358,6 +361,7 @@ pub const FORCED_GAP: u64 = 1 << 20;
 pub const FORCED_MEMBER_GAP: u64 = 1000;
 /// Keys that `force-quorum` names as lacking.
 pub const FORCED_NAMED_MAX: usize = 100;
+
 // Changes on one member's own slot.
 
 /// Objects that lie on one member alone, made on its own slot, until the next `synchronize`.
@@ -368,6 +372,7 @@ pub const DIRECT_DELETED_MAX: usize = 1024;
 pub const DIRECT_ENDED_MAX: usize = 256;
 /// The file that lists all of these, bytes.
 pub const DIRECT_LIST_MAX_BYTES: usize = 16 * 1024 * 1024;
+
 // What a member tells of itself.
 
 /// Operations of clients that a member remembers, for `explain`.
