@@ -115,7 +115,8 @@ fn subject(history: &History, all: &[Operation]) -> Result<Subject, HistoryError
             }
         };
         if found.is_some_and(|found| found != fits) {
-            let why = format!("'{}' is about another object than the lines before", operation.function.name());
+            let why =
+                format!("'{}' is about another object than the lines before", operation.function.name());
             return Err(HistoryError::at(history.line(operation.called), why));
         }
         found = Some(fits);
@@ -168,7 +169,8 @@ fn window<M: Model>(model: &M, ops: &[Timed<M::Op>], whole: &Found, budget: u64)
     let cut = beginning(ops, to);
     let found = check(model, &cut, budget);
     let left_out = if found.left_out.is_empty() { &whole.left_out } else { &found.left_out };
-    let mut calls: Vec<usize> = left_out.iter().filter_map(|op| cut.get(*op)).map(|timed| timed.called).collect();
+    let mut calls: Vec<usize> =
+        left_out.iter().filter_map(|op| cut.get(*op)).map(|timed| timed.called).collect();
     calls.sort_unstable();
     Window { key: None, from: calls.first().copied().unwrap_or(to), to, calls }
 }

@@ -8,3 +8,5 @@ pub mod wgl; // whether it could have
 pub mod weak; // when reads promise less
 pub mod judge; // the verdict on a history
 pub mod checker; // what is looked for in a run
+pub mod report; // the papers of a run
+pub mod netns; // real members, real clients, real faults

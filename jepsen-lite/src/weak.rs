@@ -48,7 +48,8 @@ impl Weak {
             .of_nemesis(&Function::FaultBegin)
             .filter_map(|(at, event)| {
                 let members = event.value.get("weak").and_then(Value::ints).unwrap_or_default();
-                let members: BTreeSet<usize> = members.iter().filter_map(|m| usize::try_from(*m).ok()).collect();
+                let members: BTreeSet<usize> =
+                    members.iter().filter_map(|m| usize::try_from(*m).ok()).collect();
                 let end = wholes.iter().find(|whole| **whole > at).copied().unwrap_or(usize::MAX);
                 (!members.is_empty()).then_some((at, end, members))
             })

@@ -45,7 +45,9 @@ fn others_histories() {
         }
         None => {
             // Said to whoever reads the output: this run proves less.
-            eprintln!("KEYRAFT_HISTORIES names no folder: only the project's own small histories were judged");
+            eprintln!(
+                "KEYRAFT_HISTORIES names no folder: only the project's own small histories were judged"
+            );
             compare(&own());
         }
     }

@@ -42,7 +42,8 @@ pub(super) fn look(facts: &Facts<'_>) -> Finding {
         complaints.push("no snapshot was taken".into());
     }
     let mut commits = 0;
-    for fault in group.get("faults").and_then(Value::list).unwrap_or_default().iter().filter_map(Value::text) {
+    for fault in group.get("faults").and_then(Value::list).unwrap_or_default().iter().filter_map(Value::text)
+    {
         let under = commits_under(facts, fault);
         commits += under.unwrap_or(0);
         match under {

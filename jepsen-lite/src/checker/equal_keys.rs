@@ -39,7 +39,8 @@ pub(super) fn look(facts: &Facts<'_>) -> Finding {
             };
             let first = all.and_then(|all| all.iter().next());
             if let Some((other, theirs)) = first.filter(|(_, theirs)| *theirs != own) {
-                complaints.push(format!("key {id} of member {member} ({own}) is not that of {other} ({theirs})"));
+                complaints
+                    .push(format!("key {id} of member {member} ({own}) is not that of {other} ({theirs})"));
             }
         }
     }

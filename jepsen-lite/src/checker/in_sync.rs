@@ -28,7 +28,8 @@ pub(super) fn look(facts: &Facts<'_>) -> Finding {
             _ => silent += 1,
         }
     }
-    let mut finding = Finding::of_some("in-sync promise", good, "uses of new keys at each member", complaints);
+    let mut finding =
+        Finding::of_some("in-sync promise", good, "uses of new keys at each member", complaints);
     finding.numbers = vec![("ok", good as i64), ("silent", silent), ("excused", excused)];
     finding
 }

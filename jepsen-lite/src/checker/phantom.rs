@@ -38,7 +38,9 @@ pub(super) fn look(facts: &Facts<'_>) -> Finding {
             // Only the last lists know it: its tag says which unanswered creation it comes from.
             || listed_tag(*id).is_some_and(|tag| tags.get(tag) == Some(&true));
         if !made {
-            complaints.push(format!("key {id} was made by nobody, or by a creation that failed; first met at {place}"));
+            complaints.push(format!(
+                "key {id} was made by nobody, or by a creation that failed; first met at {place}"
+            ));
         }
     }
     Finding::of_some("no phantom", met.len(), "keys that were met", complaints)

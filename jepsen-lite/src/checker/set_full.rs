@@ -21,7 +21,9 @@ enum Fate {
 
 pub(super) fn look(facts: &Facts<'_>) -> Finding {
     let mut finds: BTreeMap<Option<String>, Vec<Operation>> = BTreeMap::new();
-    for find in facts.of_function(&Function::Find).filter(|find| find.end == End::Ok && !facts.weak.excuses(find)) {
+    for find in
+        facts.of_function(&Function::Find).filter(|find| find.end == End::Ok && !facts.weak.excuses(find))
+    {
         finds.entry(find.key.clone()).or_default().push(find);
     }
     let mut complaints = Vec::new();
@@ -63,7 +65,8 @@ pub(super) fn look(facts: &Facts<'_>) -> Finding {
 
 /// A key's fate, and for how long after it was known a search still missed it, nanoseconds.
 fn fate(facts: &Facts<'_>, id: i64, answered: usize, finds: &[Operation]) -> (Fate, u64) {
-    let has = |find: &Operation| find.told.list().is_some_and(|list| list.iter().any(|one| one.int() == Some(id)));
+    let has =
+        |find: &Operation| find.told.list().is_some_and(|list| list.iter().any(|one| one.int() == Some(id)));
     let returned = |find: &Operation| find.returned.unwrap_or(usize::MAX);
     let first_seen = finds.iter().filter(|find| has(find)).map(returned).min();
     let known = first_seen.map_or(answered, |seen| seen.min(answered));

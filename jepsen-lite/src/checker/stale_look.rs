@@ -31,10 +31,15 @@ pub(super) fn look(facts: &Facts<'_>) -> Finding {
                 writers.map(|(_, set)| set.returned.filter(|_| set.end == End::Ok)).collect();
             match ends.as_slice() {
                 [] => {
-                    complaints.push(format!("key {id} has '{value}' at {}, which nobody set", facts.place(looked.called)));
+                    complaints.push(format!(
+                        "key {id} has '{value}' at {}, which nobody set",
+                        facts.place(looked.called)
+                    ));
                     continue;
                 }
-                ends => ends.iter().copied().collect::<Option<Vec<_>>>().and_then(|ends| ends.into_iter().max()),
+                ends => {
+                    ends.iter().copied().collect::<Option<Vec<_>>>().and_then(|ends| ends.into_iter().max())
+                }
             }
         };
         let over = |(_, set): &&(String, Operation)| {

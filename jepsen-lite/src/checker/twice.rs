@@ -39,7 +39,8 @@ mod tests {
     fn a_creation_that_happened_twice_is_seen() {
         let mut story = Story::new("serve");
         story.create(1);
-        let row = |id: i64| Value::List(vec![Value::Int(id), Value::Text("t1".into()), Value::Text("a".into())]);
+        let row =
+            |id: i64| Value::List(vec![Value::Int(id), Value::Text("t1".into()), Value::Text("a".into())]);
         let rows = [("member", Value::Int(0)), ("objects", Value::List(vec![row(1), row(2)]))];
         story.nemesis(Function::Listed, Value::map(rows));
         complains(&story.told(look), "'t1' made the keys {1, 2}");

@@ -15,7 +15,9 @@ pub(super) fn look(facts: &Facts<'_>) -> Finding {
             }
         }
     }
-    for find in facts.of_function(&Function::Find).filter(|find| find.end == End::Ok && !facts.weak.excuses(find)) {
+    for find in
+        facts.of_function(&Function::Find).filter(|find| find.end == End::Ok && !facts.weak.excuses(find))
+    {
         for id in find.told.ints().unwrap_or_default() {
             if let Some(when) = facts.deleted(id).filter(|when| *when < find.called) {
                 let (deleted, found) = (facts.place(when), facts.place(find.called));

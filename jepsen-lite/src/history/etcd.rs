@@ -22,9 +22,7 @@ fn event(text: &str) -> Result<Event, String> {
     let mut word = |what: &str| words.next().ok_or_else(|| format!("has no {what}"));
     let process = match word("process")? {
         ":nemesis" => Process::Nemesis,
-        number => {
-            Process::Client(number.parse().map_err(|_| format!("'{number}' is no process"))?)
-        }
+        number => Process::Client(number.parse().map_err(|_| format!("'{number}' is no process"))?),
     };
     let kind = word("type")?;
     let kind = kind.strip_prefix(':').and_then(Kind::named).ok_or_else(|| format!("'{kind}' is no type"))?;

@@ -33,7 +33,8 @@ pub fn parse(text: &str) -> Result<History, HistoryError> {
         _ => etcd::parse(text)?,
     };
     if history.events.is_empty() {
-        let why = "there is no event: a history is a log of jepsen.util's, EDN maps or JSON objects, one an event";
+        let why =
+            "there is no event: a history is a log of jepsen.util's, EDN maps or JSON objects, one an event";
         return Err(HistoryError::File(why.into()));
     }
     Ok(history)

@@ -149,7 +149,10 @@ mod tests {
     #[test]
     fn a_process_does_one_thing_at_a_time() {
         for (lines, why) in [
-            (&["0 :invoke :read nil", "0 :invoke :read nil"][..], "line 2: process 0 still does what it began in line 1"),
+            (
+                &["0 :invoke :read nil", "0 :invoke :read nil"][..],
+                "line 2: process 0 still does what it began in line 1",
+            ),
             (&["0 :ok :read 1"], "line 1: process 0 ends what it did not begin"),
             (&["0 :invoke :read nil", "0 :ok :write 1"], "line 2: process 0 began read and ends write"),
             (

@@ -137,7 +137,8 @@ pub fn bind(operations: &[Operation]) -> BTreeMap<String, i64> {
             _ => {}
         }
     }
-    let known = |id: &i64, made: &BTreeMap<String, i64>| answered.contains(id) || made.values().any(|m| m == id);
+    let known =
+        |id: &i64, made: &BTreeMap<String, i64>| answered.contains(id) || made.values().any(|m| m == id);
     let mut nobodys: Vec<(usize, i64)> =
         met.iter().filter(|(id, _)| !known(id, &made)).map(|(id, when)| (*when, *id)).collect();
     nobodys.sort_unstable();
