@@ -201,7 +201,7 @@ fn break_things(given: &Run) -> Result<u8, String> {
         Isolated::Fence => (Mode::Fence, "fence"),
     };
     let command = format!(
-        "jepsen-lite run --rung netns --nemesis {} --time {} --seed {} --members {} --clients {} --labels {} --mode {mode_name}",
+        "jepsen-lite run --rung netns --nemesis '{}' --time {} --seed {} --members {} --clients {} --labels {} --mode {mode_name}",
         given.nemesis.join(","),
         given.time,
         given.seed,

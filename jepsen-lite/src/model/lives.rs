@@ -60,7 +60,7 @@ impl LifeOp {
             _ => Err(wrong(value)),
         };
         let everything = scope == Scope::Everything;
-        if operation.absent() {
+        if operation.absent() && operation.function != Function::Create {
             let asked = match operation.function {
                 Function::Set => Value::Int(pair(&operation.asked)?.0),
                 _ => operation.asked.clone(),

@@ -59,17 +59,17 @@ fn joined(tag: &str, value: &str) -> Attribute {
 }
 
 /// Keys that some client knows of, by label: the tag is known once somebody made it or looked.
-type Board = Mutex<BTreeMap<usize, Vec<(ObjectHandle, Option<String>)>>>;
+type Known = BTreeMap<usize, Vec<(ObjectHandle, Option<String>)>>;
 
 struct Shared<'a> {
     job: &'a Job,
-    board: Board,
+    board: Mutex<Known>,
     out: Mutex<std::io::Stdout>,
     stop: AtomicBool,
 }
 
 impl Shared<'_> {
-    fn known(&self) -> MutexGuard<'_, BTreeMap<usize, Vec<(ObjectHandle, Option<String>)>>> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -244,6 +244,8 @@ impl<'a> Client<'a> {
                     made = Some(key);
                     End::Ok(number(key))
                 }
+                // The key came, and somebody deleted it before the answer: others have met it.
+                Err(error) if absent(&error) => End::Info(error.to_string()),
                 Err(error) => change_failed(&error),
             }
         });
