@@ -75,7 +75,7 @@ enum Isolated {
 struct Run {
     #[arg(long, value_enum)]
     rung: Rung,
-    /// Faults, by commas: kill, pause, partition, disk. None for a run without.
+    /// Faults, by commas: kill, pause, partition, disk, power. None for a run without.
     #[arg(long, value_delimiter = ',')]
     nemesis: Vec<String>,
     /// Seconds.
@@ -192,8 +192,9 @@ fn break_things(given: &Run) -> Result<u8, String> {
         .iter()
         .filter(|name| !name.is_empty())
         .map(|name| {
-            Fault::named(name)
-                .ok_or_else(|| format!("there is no fault '{name}': give kill, pause, partition or disk"))
+            Fault::named(name).ok_or_else(|| {
+                format!("there is no fault '{name}': give kill, pause, partition, disk or power")
+            })
         })
         .collect::<Result<_, _>>()?;
     let (mode, mode_name) = match given.mode {
@@ -219,6 +220,7 @@ fn break_things(given: &Run) -> Result<u8, String> {
         labels: usize::from(given.labels),
         seed: given.seed,
         mode,
+        out: given.out.clone(),
         command: command.clone(),
     };
     listen_for_the_end(&STOP)?;

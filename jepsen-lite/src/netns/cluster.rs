@@ -21,7 +21,7 @@ pub const PIN: &str = "user-pin-1234";
 /// The group's label.
 pub const LABEL: &str = "jepsen";
 /// A member's data folder, where the disk shall be full at times, MiB.
-const DISK_MIB: u32 = 96;
+const DISK_MIB: u64 = 96;
 
 /// One member.
 #[derive(Debug)]
@@ -64,7 +64,8 @@ impl Cluster {
                 .mode(0o700)
                 .create(&data)
                 .map_err(|e| format!("{}: {e}", data.display()))?;
-            let disk = if small_disks { Some(Small::mount(&data, DISK_MIB)?) } else { None };
+            let disk =
+                if small_disks { Some(Small::mount(&data, &folder.join("image"), DISK_MIB)?) } else { None };
             private(&folder.join("pin"), PIN)?;
             let text = format!(
                 "[member]\nname = \"m{index}\"\ndata = \"data\"\nlisten = \"{}:7400\"\nsocket = \"sock\"\n\
@@ -115,10 +116,20 @@ impl Cluster {
         self.path(&format!("m{index}/log"))
     }
 
+    /// Copies what the members have said into a folder.
+    pub fn keep_logs(&self, folder: &Path) {
+        for index in 0..self.count() {
+            // A run without its logs is a run all the same.
+            let _ = fs::create_dir_all(folder);
+            let _ = fs::copy(self.log(index), folder.join(format!("member-{index}.log")));
+        }
+    }
+
     fn command(&self, index: usize) -> Result<Command, String> {
         let space = self.net.space(index).ok_or_else(|| format!("there is no member {index}"))?;
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", space]).arg(&self.program).arg("--config");
+        // Not by "ip netns exec": that gives a process mounts of its own, which would keep a cut-off disk alive.
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{space}")).arg(&self.program).arg("--config");
         command.arg(self.path(&format!("m{index}/keyraft.toml")));
         for name in ["KEYRAFT_CONFIG", "KEYRAFT_MEMBER_CONFIG", "KEYRAFT_SOCKET", "NOTIFY_SOCKET"] {
             command.env_remove(name);
@@ -137,7 +148,7 @@ impl Cluster {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|error| format!("ip netns exec: {error}"))?;
+            .map_err(|error| format!("nsenter: {error}"))?;
         let end = Clock.now() + limits::COMMAND;
         while child.try_wait().map_err(|error| error.to_string())?.is_none() {
             if stop.load(Ordering::Relaxed) || Clock.now() > end {
@@ -204,7 +215,7 @@ impl Cluster {
         command.args(["serve", "--end-with-parent"]).stdout(Stdio::null()).stderr(log);
         let member = self.members.get_mut(index).ok_or_else(|| format!("there is no member {index}"))?;
         if member.child.is_none() {
-            member.child = Some(command.spawn().map_err(|error| format!("ip netns exec: {error}"))?);
+            member.child = Some(command.spawn().map_err(|error| format!("nsenter: {error}"))?);
         }
         Ok(())
     }

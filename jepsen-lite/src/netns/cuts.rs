@@ -51,17 +51,30 @@ fn links(count: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..count).flat_map(move |from| (0..count).map(move |to| (from, to))).filter(|(from, to)| from != to)
 }
 
-/// The members that, under all of these, may not be able to reach a quorum.
-pub fn weak(hits: &[Hit], count: usize) -> BTreeSet<usize> {
-    let down = |member: &usize| hits.iter().any(|hit| hit.members.contains(member));
+/// What faults leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Members that may not reach a quorum, or not the primary that another one has: whoever reaches a majority may have
+    /// been elected.
+    pub weak: BTreeSet<usize>,
+    /// Some member reaches a majority.
+    pub quorum: bool,
+}
+
+/// What all of these leave of so many members.
+pub fn left(hits: &[Hit], count: usize) -> Left {
+    let down = |member: usize| hits.iter().any(|hit| hit.members.contains(&member));
     let cut = |from: usize, to: usize| hits.iter().any(|hit| hit.cut.contains(&(from, to)));
-    let reaches = |one: usize, other: usize| !cut(one, other) && !cut(other, one);
-    let strong = |member: &usize| {
-        let reached =
-            (0..count).filter(|other| other == member || (!down(other) && reaches(*member, *other)));
-        !down(member) && reached.count() > count / 2
+    let reaches = |one: usize, other: usize| {
+        one == other || (!down(one) && !down(other) && !cut(one, other) && !cut(other, one))
     };
-    (0..count).filter(|member| !strong(member)).collect()
+    let majority = |member: &usize| {
+        !down(*member) && (0..count).filter(|other| reaches(*member, *other)).count() > count / 2
+    };
+    let electable: Vec<usize> = (0..count).filter(majority).collect();
+    let strong =
+        |member: &usize| electable.contains(member) && electable.iter().all(|other| reaches(*member, *other));
+    Left { weak: (0..count).filter(|member| !strong(member)).collect(), quorum: !electable.is_empty() }
 }
 
 #[cfg(test)]
@@ -75,7 +88,7 @@ mod tests {
 
     #[test]
     fn shapes_leave_what_they_say() {
-        for (hits, count, left) in [
+        for (hits, count, strong) in [
             (vec![shape(Fault::Kill, Shape::Primary, 3)], 3, 2),
             (vec![shape(Fault::Kill, Shape::Majority, 3)], 3, 0),
             (vec![shape(Fault::Kill, Shape::All, 3)], 3, 0),
@@ -84,21 +97,23 @@ mod tests {
             (vec![shape(Fault::Partition, Shape::Halves, 5)], 5, 3),
             (vec![shape(Fault::Partition, Shape::DeafOne, 3)], 3, 2),
             (vec![shape(Fault::Partition, Shape::MuteOne, 3)], 3, 2),
-            // All of five see the one in the middle and their own side of two: three, a majority.
-            (vec![shape(Fault::Partition, Shape::Bridge, 5)], 5, 5),
+            // All of five see the one in the middle and their own side of two: a majority, but perhaps not the primary.
+            (vec![shape(Fault::Partition, Shape::Bridge, 5)], 5, 1),
             (vec![], 3, 3),
         ] {
-            assert_eq!(count - weak(&hits, count).len(), left, "{hits:?}");
+            let found = left(&hits, count);
+            assert_eq!(count - found.weak.len(), strong, "{hits:?}");
+            assert_eq!(found.quorum, strong > 0, "{hits:?}");
         }
         let primary = shape(Fault::Partition, Shape::PrimaryAlone, 3);
-        assert_eq!(weak(&[primary], 3), BTreeSet::from([1]));
+        assert_eq!(left(&[primary], 3).weak, BTreeSet::from([1]));
     }
 
     #[test]
     fn faults_add_up() {
         let killed = Hit { fault: Fault::Kill, members: BTreeSet::from([0]), cut: BTreeSet::new() };
         let cut = Hit { fault: Fault::Partition, members: BTreeSet::new(), cut: BTreeSet::from([(1, 2)]) };
-        assert_eq!(weak(std::slice::from_ref(&killed), 3).len(), 1);
-        assert_eq!(weak(&[killed, cut], 3).len(), 3);
+        assert_eq!(left(std::slice::from_ref(&killed), 3).weak.len(), 1);
+        assert_eq!(left(&[killed, cut], 3).weak.len(), 3);
     }
 }

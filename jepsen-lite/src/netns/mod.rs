@@ -13,6 +13,7 @@ mod looks;
 mod nemesis;
 mod net;
 mod plan;
+mod power;
 mod recorder;
 mod run;
 mod workload;

@@ -1,7 +1,7 @@
 //! Breaks and mends, and writes down both: a fault's beginning before it is done, its end after it is mended.
 
 use super::cluster::Cluster;
-use super::cuts::{Hit, hit, weak};
+use super::cuts::{Hit, hit, left};
 use super::dice::Dice;
 use super::looks::Look;
 use super::plan::{Fault, Strike, round};
@@ -44,7 +44,10 @@ impl<'a> Nemesis<'a> {
     /// Round after round until the time is over. Ends with a group that is whole, or was not in time.
     pub fn work(&mut self, seed: u64, until: Instant, told: &mut dyn FnMut(&str)) -> Result<(), String> {
         let (mut dice, mut done) = (Dice::new(seed), Vec::new());
-        while Clock.now() < until && !self.faults.is_empty() {
+        // Each fault comes once, however short the time is.
+        while self.faults.iter().any(|fault| !done.contains(fault))
+            || (Clock.now() < until && !self.faults.is_empty())
+        {
             let strikes = round(self.faults, &mut done, &mut dice);
             if !self.round(&strikes, &mut dice, told)? {
                 return Ok(());
@@ -94,7 +97,7 @@ impl<'a> Nemesis<'a> {
         let hit = hit(strike, count, self.look.primary(), dice);
         self.active.push((strike, hit.clone()));
         let hits: Vec<Hit> = self.active.iter().map(|(_, hit)| hit.clone()).collect();
-        let weak = weak(&hits, count);
+        let left = left(&hits, count);
         let numbers = |set: &BTreeSet<usize>| Value::numbers(set.iter().map(|member| *member as i64));
         let cut = hit.cut.iter().map(|(from, to)| Value::numbers([*from as i64, *to as i64])).collect();
         let value = Value::map([
@@ -102,15 +105,21 @@ impl<'a> Nemesis<'a> {
             ("shape", Value::word(strike.shape.name())),
             ("members", numbers(&hit.members)),
             ("cut", Value::List(cut)),
-            ("weak", numbers(&weak)),
-            ("quorum", Value::Bool(weak.len() < count)),
+            ("weak", numbers(&left.weak)),
+            ("quorum", Value::Bool(left.quorum)),
         ]);
         self.recorder.take(Event::nemesis(Function::FaultBegin, value));
         for member in hit.members.iter().copied() {
             match hit.fault {
                 Fault::Kill => self.cluster.kill(member),
                 Fault::Pause => self.cluster.pause(member, true)?,
-                Fault::Disk => self.cluster.disk(member)?.fill()?,
+                // Already without power, if another fault has taken it: then there is nothing to fill.
+                Fault::Disk => self.cluster.disk(member)?.fill().unwrap_or_default(),
+                Fault::Power => {
+                    self.cluster.pause(member, true)?;
+                    self.cluster.disk(member)?.cut()?;
+                    self.cluster.kill(member);
+                }
                 Fault::Partition => {}
             }
         }
@@ -124,17 +133,24 @@ impl<'a> Nemesis<'a> {
             let stopped = |fault: Fault| {
                 self.active.iter().any(|(_, hit)| hit.fault == fault && hit.members.contains(&member))
             };
-            let (killed, paused) = (stopped(Fault::Kill), stopped(Fault::Pause));
+            let (killed, paused) = (stopped(Fault::Kill) || stopped(Fault::Power), stopped(Fault::Pause));
             match hit.fault {
                 Fault::Pause => self.cluster.pause(member, false)?,
                 Fault::Disk => {
-                    self.cluster.disk(member)?.empty()?;
+                    if !stopped(Fault::Power) {
+                        self.cluster.disk(member)?.empty()?;
+                    }
                     // A member that cannot write ends; somebody starts it once there is room.
                     self.cluster.kill(member);
                 }
+                Fault::Power => {
+                    self.cluster.kill(member);
+                    self.cluster.disk(member)?.restore()?;
+                    self.cluster.disk(member)?.empty()?;
+                }
                 Fault::Kill | Fault::Partition => {}
             }
-            if matches!(hit.fault, Fault::Kill | Fault::Disk) && !killed {
+            if matches!(hit.fault, Fault::Kill | Fault::Disk | Fault::Power) && !killed {
                 self.cluster.start(member)?;
                 if paused {
                     self.cluster.pause(member, true)?;

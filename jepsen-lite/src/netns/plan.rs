@@ -15,11 +15,13 @@ pub enum Fault {
     Partition,
     /// A data folder takes nothing more.
     Disk,
+    /// The power of their disks is cut: what was not synced is gone, and so are their processes.
+    Power,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Kill, Self::Pause, Self::Partition, Self::Disk];
+    pub const ALL: [Self; 5] = [Self::Kill, Self::Pause, Self::Partition, Self::Disk, Self::Power];
 
     /// As `--nemesis` and histories call it.
     pub fn name(self) -> &'static str {
@@ -28,6 +30,7 @@ impl Fault {
             Self::Pause => "pause",
             Self::Partition => "partition",
             Self::Disk => "disk",
+            Self::Power => "power",
         }
     }
 
@@ -39,8 +42,8 @@ impl Fault {
     /// What it may hit. The first time of each fault it is one that leaves a quorum.
     fn shapes(self, first: bool) -> &'static [Shape] {
         match (self, first) {
-            (Self::Kill | Self::Pause, true) => &[Shape::Primary],
-            (Self::Kill, false) => {
+            (Self::Kill | Self::Pause | Self::Power, true) => &[Shape::Primary],
+            (Self::Kill | Self::Power, false) => {
                 &[Shape::Primary, Shape::One, Shape::Minority, Shape::Majority, Shape::All]
             }
             (Self::Pause, false) => &[Shape::Primary, Shape::One, Shape::Minority, Shape::Majority],
@@ -117,8 +120,9 @@ impl fmt::Display for Strike {
 
 /// Between two rounds, at least, milliseconds: a time without faults.
 const REST_MS: u64 = 1_500;
-/// A fault lasts at least and at most so long, milliseconds.
-const LASTS_MS: (u64, u64) = (2_500, 6_000);
+/// A fault lasts at least and at most so long, milliseconds. Calls that were under way at a primary that hangs take some
+/// seconds, and changes must get through while it does.
+const LASTS_MS: (u64, u64) = (5_000, 9_000);
 
 /// The next round. Each fault comes once before one comes again; `done` are those that came.
 pub fn round(faults: &[Fault], done: &mut Vec<Fault>, dice: &mut Dice) -> Vec<Strike> {
@@ -164,10 +168,10 @@ mod tests {
     #[test]
     fn each_fault_comes_first_with_a_quorum_left_and_later_they_overlap() {
         let plan = plan(3);
-        let first: BTreeSet<Fault> = plan[..4].iter().flatten().map(|strike| strike.fault).collect();
-        assert_eq!(first.len(), 4);
-        assert!(plan[..4].iter().all(|round| round.len() == 1));
-        assert!(plan[..4].iter().flatten().all(|s| !matches!(s.shape, Shape::Majority | Shape::All)));
+        let first: BTreeSet<Fault> = plan[..5].iter().flatten().map(|strike| strike.fault).collect();
+        assert_eq!(first.len(), 5);
+        assert!(plan[..5].iter().all(|round| round.len() == 1));
+        assert!(plan[..5].iter().flatten().all(|s| !matches!(s.shape, Shape::Majority | Shape::All)));
         let overlap = |round: &Vec<Strike>| round.len() == 2 && round[1].begins < round[0].ends;
         assert!(plan.iter().any(overlap), "{plan:?}");
         let shapes: BTreeSet<Shape> = plan.iter().flatten().map(|strike| strike.shape).collect();

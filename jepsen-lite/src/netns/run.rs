@@ -39,6 +39,8 @@ pub struct Options {
     pub seed: u64,
     /// What members do that are cut off.
     pub mode: Mode,
+    /// Where the members' logs are kept.
+    pub out: PathBuf,
     /// The line that repeats the run.
     pub command: String,
 }
@@ -57,7 +59,7 @@ const FRESH_MAX: usize = 256;
 /// # Errors
 /// The group could not be formed, or the run was stopped. What was started is gone in any case.
 pub fn run(options: &Options, stop: &AtomicBool, told: &mut dyn FnMut(&str)) -> Result<History, String> {
-    let small_disks = options.faults.contains(&Fault::Disk);
+    let small_disks = options.faults.iter().any(|fault| matches!(fault, Fault::Disk | Fault::Power));
     let mut cluster = Cluster::prepare(&options.keyraft, options.members, small_disks)?;
     cluster.form(stop, &mut *told)?;
     if options.mode == Mode::Fence {
@@ -84,9 +86,13 @@ pub fn run(options: &Options, stop: &AtomicBool, told: &mut dyn FnMut(&str)) -> 
         end.store(true, Ordering::Relaxed);
         outcome
     });
+    cluster.keep_logs(&options.out);
     outcome?;
     told("every member lists and proves its keys");
-    look.last(&cluster, &recorder, stop)?;
+    look.last(&cluster, &recorder, stop);
+    if stop.load(Ordering::Relaxed) {
+        return Err("stopped".into());
+    }
     Ok(recorder.end())
 }
 

@@ -139,6 +139,7 @@ const UNSAFE: &[&str] = &[
     "pkcs11/src/ffi.rs",
     // The ioctl that cuts a file system's power.
     "storage/tests/support/power.rs",
+    "jepsen-lite/src/netns/power.rs",
     // The module's functions as C applications call them, and fork.
     "tests/src/bin/pkcs11-client/raw.rs",
     // The allocator that counts what a decoder takes.
