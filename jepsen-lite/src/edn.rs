@@ -1,4 +1,4 @@
-//! Values of histories, and the little of EDN (https://github.com/edn-format/edn) that histories are written in: nil,
+//! Values of histories, and the little of EDN (<https://github.com/edn-format/edn>) that histories are written in: nil,
 //! booleans, integers, strings, keywords, vectors, lists, sets and maps. Tags are passed over; fractions, characters and symbols
 //! are refused.
 
