@@ -28,7 +28,7 @@ fn links_lead_to_files() {
     complain(&complaints, "links lead to files that are there:");
 }
 
-const FOLDERS: &[&str] = &["engine", "storage", "node", "tests", "benches", "docs", "dev"];
+const FOLDERS: &[&str] = &["engine", "storage", "node", "tests", "benches", "jepsen-lite", "docs", "dev"];
 const ENDINGS: &[&str] = &["rs", "md", "txt", "toml", "sh", "json"];
 
 /// Files that prose and comments name are there: a file that moved takes its mentions with it.

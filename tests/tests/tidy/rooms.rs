@@ -110,16 +110,17 @@ const DOORS: &[(&str, &[&str])] = &[
     ("rustls", &["engine/src/transport/", "engine/src/client/"]),
     ("tokio_rustls", &["engine/src/transport/"]),
     ("rcgen", &["engine/src/transport/"]),
-    ("clap", &["node/src/"]),
+    ("clap", &["node/src/", "jepsen-lite/src/main.rs"]),
     ("axum", &["node/src/http.rs"]),
     ("prometheus_client", &["engine/src/telemetry/"]),
+    ("plotters", &["jepsen-lite/src/report/plots.rs"]),
     ("toml", &["node/src/config/", "node/src/demo/", "pkcs11/src/config.rs"]),
 ];
 
 #[test]
 fn each_library_stands_behind_its_door() {
     let mut complaints = Vec::new();
-    for source in production(&["engine", "storage", "node", "pkcs11"]) {
+    for source in production(&["engine", "storage", "node", "pkcs11", "jepsen-lite"]) {
         for (library, door) in DOORS {
             let place = words(&source.code, &format!("{library}::")).into_iter().next();
             if let Some(at) = place.filter(|_| !door.iter().any(|open| source.path.starts_with(open))) {
@@ -141,6 +142,7 @@ const UNSAFE: &[&str] = &[
     "pkcs11/src/ffi.rs",
     // The ioctl that cuts a file system's power.
     "storage/tests/support/power.rs",
+    "jepsen-lite/src/netns/power.rs",
     // The module's functions as C applications call them, and fork.
     "tests/src/bin/pkcs11-client/raw.rs",
     // The shim's function list, and the real module's behind it.

@@ -1,0 +1,90 @@
+//! Linearizability, key by key. `unknown` is no pass.
+
+use super::Finding;
+use crate::history::{History, HistoryError};
+use crate::judge::{Judgement, judge, told};
+use crate::wgl::Verdict;
+
+/// The verdict, and the finding that follows.
+///
+/// # Errors
+/// The history contradicts itself.
+pub(super) fn look(history: &History, budget: u64) -> Result<(Judgement, Finding), HistoryError> {
+    let judgement = judge(history, budget)?;
+    let mut complaints = Vec::new();
+    match judgement.verdict {
+        Verdict::Linearizable => {}
+        Verdict::Unknown => complaints.push(format!("unknown: more than {budget} steps")),
+        Verdict::NotLinearizable => complaints.extend(judgement.window.as_ref().map(|window| {
+            let key = window.key.as_deref().unwrap_or("the register");
+            let end = history.events.get(window.to).map(told).unwrap_or_default();
+            format!("'{key}': no order explains event {}: {end}", window.to)
+        })),
+    }
+    let what = format!("judged of {} operations", judgement.operations);
+    let mut finding = Finding::of_some("linearizable", judgement.judged, &what, complaints);
+    finding.numbers = vec![
+        ("keys", i64::try_from(judgement.keys).unwrap_or(i64::MAX)),
+        ("steps", i64::try_from(judgement.steps).unwrap_or(i64::MAX)),
+    ];
+    Ok((judgement, finding))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::story::{Story, complains, good};
+    use super::*;
+    use crate::edn::Value;
+    use crate::history::Function;
+
+    #[test]
+    fn a_search_that_misses_an_answered_key_fails() {
+        let mut story = Story::new("serve");
+        story.create(1);
+        story.find(&[]);
+        let (judgement, finding) = look(&story.history(), 1000).expect("is judged");
+        assert_eq!(judgement.verdict, Verdict::NotLinearizable);
+        complains(&finding, "ok find a []");
+    }
+
+    #[test]
+    fn unknown_is_no_pass() {
+        let mut story = Story::new("serve");
+        let calls: Vec<(u64, i64)> =
+            (0..12).map(|id| (story.call(Function::Create, Value::Text(format!("t{id}"))), id)).collect();
+        for (process, id) in calls {
+            story.end(process, crate::history::Kind::Ok, Function::Create, Value::Int(id));
+        }
+        story.find(&[99]);
+        let history = story.history();
+        let (judgement, finding) = look(&history, 100).expect("is judged");
+        assert_eq!(judgement.verdict, Verdict::Unknown);
+        complains(&finding, "unknown");
+    }
+
+    #[test]
+    fn an_unanswered_key_may_be_there_and_may_not() {
+        for found in [&[][..], &[7]] {
+            let mut story = Story::new("serve");
+            story.lost(Function::Create, Value::Text("t7".into()));
+            story.find(found);
+            let (_, finding) = look(&story.history(), 1000).expect("is judged");
+            assert!(finding.passes(), "{finding:?}");
+        }
+        let (_, finding) = look(&good().history(), 1000).expect("is judged");
+        assert!(finding.passes(), "{finding:?}");
+    }
+
+    #[test]
+    fn what_a_cut_off_member_reads_is_excused_in_serve_mode_alone() {
+        for (mode, passes) in [("serve", true), ("fence", false)] {
+            let mut story = Story::new(mode);
+            story.create(1);
+            story.fault("partition", true, &[1]);
+            story.find(&[]);
+            story.heal("partition", true);
+            let (_, finding) = look(&story.history(), 1000).expect("is judged");
+            assert_eq!(finding.passes(), passes, "{mode}: {finding:?}");
+        }
+    }
+}

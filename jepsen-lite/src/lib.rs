@@ -1,0 +1,12 @@
+//! Faults that prove the promises. Rooms are listed from the ground up; a room uses only rooms listed before it.
+
+pub mod limits; // every bound of the harness
+pub mod edn; // values of histories
+pub mod history; // what happened, and its files
+pub mod model; // what should have happened
+pub mod wgl; // whether it could have
+pub mod weak; // when reads promise less
+pub mod judge; // the verdict on a history
+pub mod checker; // what is looked for in a run
+pub mod report; // the papers of a run
+pub mod netns; // real members, real clients, real faults

@@ -1,0 +1,269 @@
+//! `jepsen-lite`: breaks a group of keyraft members on purpose, and judges what its clients were told.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use keyraft_jepsen_lite::checker::Findings;
+use keyraft_jepsen_lite::history::{HistoryError, read};
+use keyraft_jepsen_lite::judge::{BUDGET, judge, told};
+use keyraft_jepsen_lite::limits;
+use keyraft_jepsen_lite::netns::{Fault, Job, Options, run, work};
+use keyraft_jepsen_lite::report;
+use keyraft_jepsen_lite::weak::Mode;
+use keyraft_jepsen_lite::wgl::Verdict;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Breaks a group of keyraft members on purpose, and judges what its clients were told.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Judge a history: the last line is linearizable, not-linearizable or unknown (exit 0, 1, 2).
+    Check {
+        /// A log of jepsen.util's, EDN maps or JSON objects, one an event.
+        file: PathBuf,
+        /// Give up after so many steps.
+        #[arg(long, default_value_t = BUDGET)]
+        steps: u64,
+    },
+    /// Form a group, let clients work, break what is named, and let all checkers look (exit 0 if all pass, 1 if not). As root.
+    Run(Box<Run>),
+    /// Make the papers of a run anew from its history.jsonl.
+    Report {
+        /// The run's folder.
+        folder: PathBuf,
+    },
+    /// The clients of a run, in a process of their own.
+    #[command(hide = true)]
+    Clients {
+        #[arg(long)]
+        module: PathBuf,
+        #[arg(long)]
+        clients: usize,
+        #[arg(long)]
+        labels: usize,
+        #[arg(long)]
+        members: usize,
+        #[arg(long)]
+        seed: u64,
+        #[arg(long)]
+        base: u64,
+    },
+}
+
+/// How real a run is.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Rung {
+    /// Real processes in network namespaces.
+    Netns,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Isolated {
+    Serve,
+    Fence,
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    #[arg(long, value_enum)]
+    rung: Rung,
+    /// Faults, by commas: kill, pause, partition, disk, power. None for a run without.
+    #[arg(long, value_delimiter = ',')]
+    nemesis: Vec<String>,
+    /// Seconds.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    time: u64,
+    /// Decides faults and operations.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=limits::MEMBERS_MAX as i64))]
+    members: u8,
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=limits::CLIENTS_MAX as i64))]
+    clients: u8,
+    /// The fewer, the more clients meet.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    labels: u8,
+    /// What members do that are cut off: the group's option isolated_service.
+    #[arg(long, value_enum, default_value_t = Isolated::Serve)]
+    mode: Isolated,
+    /// Where history and papers go.
+    #[arg(long, default_value = "jepsen-lite-run")]
+    out: PathBuf,
+    /// The program under test; beside this one if left out.
+    #[arg(long)]
+    keyraft: Option<PathBuf>,
+    /// The module under test; beside this program if left out.
+    #[arg(long)]
+    module: Option<PathBuf>,
+}
+
+/// What could not be judged at all.
+const BROKEN: u8 = 3;
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Check { file, steps } => check(&file, steps),
+        Command::Run(options) => break_things(&options),
+        Command::Report { folder } => papers(&folder),
+        Command::Clients { module, clients, labels, members, seed, base } => {
+            work(&Job { module, clients, labels, members, seed, base }).map(|()| 0)
+        }
+    };
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(why) => {
+            eprintln!("jepsen-lite: {why}");
+            ExitCode::from(BROKEN)
+        }
+    }
+}
+
+fn check(file: &Path, steps: u64) -> Result<u8, String> {
+    let history = read(file).map_err(|error| error.to_string())?;
+    let in_file = |error: HistoryError| format!("{}: {error}", file.display());
+    let found = judge(&history, steps).map_err(in_file)?;
+    println!(
+        "{} operations, {} judged, {} keys, {} steps",
+        found.operations, found.judged, found.keys, found.steps
+    );
+    if let Some(window) = &found.window {
+        let key = window.key.as_ref().map(|key| format!(" of '{key}'")).unwrap_or_default();
+        println!("no order{key} explains line {}; what cannot be put in order:", history.line(window.to));
+        for event in window.calls.iter().chain([&window.to]) {
+            let what = history.events.get(*event).map(told).unwrap_or_default();
+            println!("  line {}: {what}", history.line(*event));
+        }
+    }
+    println!("{}", found.verdict);
+    Ok(match found.verdict {
+        Verdict::Linearizable => 0,
+        Verdict::NotLinearizable => 1,
+        Verdict::Unknown => 2,
+    })
+}
+
+/// What is built beside this program.
+fn beside(given: Option<&PathBuf>, name: &str, build: &str) -> Result<PathBuf, String> {
+    let path = match given {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().map_err(|error| error.to_string())?.with_file_name(name),
+    };
+    path.canonicalize().map_err(|error| format!("{}: {error}; build it by '{build}'", path.display()))
+}
+
+/// Ctrl-C and SIGTERM end the run in order; whoever asks finds it in `stop`.
+fn listen_for_the_end(stop: &'static AtomicBool) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("signals: {error}"))?;
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            let terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
+            let Ok(mut terminate) = terminate else { return };
+            loop {
+                tokio::select! {
+                    _ = tokio::signal::ctrl_c() => {}
+                    _ = terminate.recv() => {}
+                }
+                stop.store(true, Ordering::Relaxed);
+            }
+        });
+    });
+    Ok(())
+}
+
+fn break_things(given: &Run) -> Result<u8, String> {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    let Rung::Netns = given.rung;
+    if !rustix::process::geteuid().is_root() {
+        return Err("network namespaces need root: run as root".into());
+    }
+    let faults: Vec<Fault> = given
+        .nemesis
+        .iter()
+        .filter(|name| !name.is_empty())
+        .map(|name| {
+            Fault::named(name).ok_or_else(|| {
+                format!("there is no fault '{name}': give kill, pause, partition, disk or power")
+            })
+        })
+        .collect::<Result<_, _>>()?;
+    let (mode, mode_name) = match given.mode {
+        Isolated::Serve => (Mode::Serve, "serve"),
+        Isolated::Fence => (Mode::Fence, "fence"),
+    };
+    let command = format!(
+        "jepsen-lite run --rung netns --nemesis '{}' --time {} --seed {} --members {} --clients {} --labels {} --mode {mode_name}",
+        given.nemesis.join(","),
+        given.time,
+        given.seed,
+        given.members,
+        given.clients,
+        given.labels
+    );
+    let options = Options {
+        keyraft: beside(given.keyraft.as_ref(), "keyraft", "cargo build --bin keyraft")?,
+        module: beside(given.module.as_ref(), "libkeyraft_pkcs11.so", "cargo build -p keyraft-pkcs11")?,
+        faults,
+        time: Duration::from_secs(given.time),
+        members: usize::from(given.members),
+        clients: usize::from(given.clients),
+        labels: usize::from(given.labels),
+        seed: given.seed,
+        mode,
+        out: given.out.clone(),
+        command: command.clone(),
+    };
+    listen_for_the_end(&STOP)?;
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(
+        ProgressStyle::default_spinner().template("{spinner} {elapsed} {msg}").map_err(|e| e.to_string())?,
+    );
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let shown = bar.is_hidden();
+    let history = run(&options, &STOP, &mut |what| {
+        bar.set_message(what.to_string());
+        if shown {
+            eprintln!("{what}");
+        }
+    });
+    bar.finish_and_clear();
+    let history = history?;
+    report::keep(&given.out, &history)?;
+    let findings = report::make(&given.out, &history)?;
+    let code = show(&findings);
+    println!("papers: {}", given.out.display());
+    println!("again: {command}");
+    Ok(code)
+}
+
+fn papers(folder: &Path) -> Result<u8, String> {
+    let history = read(&folder.join(report::HISTORY)).map_err(|error| error.to_string())?;
+    Ok(show(&report::make(folder, &history)?))
+}
+
+fn show(findings: &Findings) -> u8 {
+    for finding in &findings.all {
+        let mark = if finding.passes() { "ok  " } else { "FAIL" };
+        let numbers: Vec<String> =
+            finding.numbers.iter().map(|(name, number)| format!("{name} {number}")).collect();
+        println!("{mark} {}: {}; {}", finding.name, finding.looked, numbers.join(", "));
+        for complaint in &finding.complaints {
+            println!("       {complaint}");
+        }
+        if finding.wrong > finding.complaints.len() {
+            println!("       and {} more", finding.wrong - finding.complaints.len());
+        }
+    }
+    println!("{}", findings.judgement.verdict);
+    u8::from(!findings.pass())
+}

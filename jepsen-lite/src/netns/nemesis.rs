@@ -1,0 +1,198 @@
+//! Breaks and mends, and writes down both: a fault's beginning before it is done, its end after it is mended.
+
+use super::cluster::Cluster;
+use super::cuts::{Hit, hit, left};
+use super::dice::Dice;
+use super::looks::Look;
+use super::plan::{Fault, Strike, round};
+use super::recorder::Recorder;
+use crate::edn::Value;
+use crate::history::{Event, Function};
+use crate::limits;
+use keyraft_engine::clock::Clock;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Whoever breaks.
+pub struct Nemesis<'a> {
+    /// What is broken.
+    pub cluster: &'a mut Cluster,
+    /// What the members say.
+    pub look: &'a Look,
+    /// Where it is written down.
+    pub recorder: &'a Recorder,
+    /// Ends everything early.
+    pub stop: &'a AtomicBool,
+    /// Which faults.
+    pub faults: &'a [Fault],
+    active: Vec<(Strike, Hit)>,
+}
+
+impl<'a> Nemesis<'a> {
+    /// One that has broken nothing yet.
+    pub fn new(
+        cluster: &'a mut Cluster,
+        look: &'a Look,
+        recorder: &'a Recorder,
+        stop: &'a AtomicBool,
+        faults: &'a [Fault],
+    ) -> Self {
+        Self { cluster, look, recorder, stop, faults, active: Vec::new() }
+    }
+
+    /// Round after round until the time is over. Ends with a group that is whole, or was not in time.
+    pub fn work(&mut self, seed: u64, until: Instant, told: &mut dyn FnMut(&str)) -> Result<(), String> {
+        let (mut dice, mut done) = (Dice::new(seed), Vec::new());
+        // Each fault comes once, however short the time is.
+        while self.faults.iter().any(|fault| !done.contains(fault))
+            || (Clock.now() < until && !self.faults.is_empty())
+        {
+            let strikes = round(self.faults, &mut done, &mut dice);
+            if !self.round(&strikes, &mut dice, told)? {
+                return Ok(());
+            }
+        }
+        self.rest(until.saturating_duration_since(Clock.now()))
+    }
+
+    /// False if the group did not become whole in time.
+    fn round(
+        &mut self,
+        strikes: &[Strike],
+        dice: &mut Dice,
+        told: &mut dyn FnMut(&str),
+    ) -> Result<bool, String> {
+        let began = Clock.now();
+        let mut times: Vec<(u64, bool, Strike)> =
+            strikes.iter().flat_map(|s| [(s.begins, true, *s), (s.ends, false, *s)]).collect();
+        times.sort_by_key(|(at, begins, _)| (*at, *begins));
+        for (at, begins, strike) in times {
+            let at = began + Duration::from_millis(at);
+            self.rest(at.saturating_duration_since(Clock.now()))?;
+            if begins {
+                told(&strike.to_string());
+                self.begin(strike, dice)?;
+            } else {
+                self.end(strike)?;
+            }
+        }
+        told("healing");
+        self.whole()
+    }
+
+    fn rest(&self, time: Duration) -> Result<(), String> {
+        let end = Clock.now() + time;
+        while Clock.now() < end {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err("stopped".into());
+            }
+            std::thread::sleep(Duration::from_millis(10).min(time));
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, strike: Strike, dice: &mut Dice) -> Result<(), String> {
+        let count = self.cluster.count();
+        let hit = hit(strike, count, self.look.primary(), dice);
+        self.active.push((strike, hit.clone()));
+        let hits: Vec<Hit> = self.active.iter().map(|(_, hit)| hit.clone()).collect();
+        let left = left(&hits, count);
+        let numbers = |set: &BTreeSet<usize>| Value::numbers(set.iter().map(|member| *member as i64));
+        let cut = hit.cut.iter().map(|(from, to)| Value::numbers([*from as i64, *to as i64])).collect();
+        let value = Value::map([
+            ("fault", Value::word(strike.fault.name())),
+            ("shape", Value::word(strike.shape.name())),
+            ("members", numbers(&hit.members)),
+            ("cut", Value::List(cut)),
+            ("weak", numbers(&left.weak)),
+            ("quorum", Value::Bool(left.quorum)),
+        ]);
+        self.recorder.take(Event::nemesis(Function::FaultBegin, value));
+        for member in hit.members.iter().copied() {
+            match hit.fault {
+                Fault::Kill => self.cluster.kill(member),
+                Fault::Pause => self.cluster.pause(member, true)?,
+                // Already without power, if another fault has taken it: then there is nothing to fill.
+                Fault::Disk => self.cluster.disk(member)?.fill().unwrap_or_default(),
+                Fault::Power => {
+                    self.cluster.pause(member, true)?;
+                    self.cluster.disk(member)?.cut()?;
+                    self.cluster.kill(member);
+                }
+                Fault::Partition => {}
+            }
+        }
+        hit.cut.iter().try_for_each(|(from, to)| self.cluster.net.cut(*from, *to))
+    }
+
+    fn end(&mut self, strike: Strike) -> Result<(), String> {
+        let Some(at) = self.active.iter().position(|(active, _)| *active == strike) else { return Ok(()) };
+        let (_, hit) = self.active.remove(at);
+        for member in hit.members.iter().copied() {
+            let stopped = |fault: Fault| {
+                self.active.iter().any(|(_, hit)| hit.fault == fault && hit.members.contains(&member))
+            };
+            let (killed, paused) = (stopped(Fault::Kill) || stopped(Fault::Power), stopped(Fault::Pause));
+            match hit.fault {
+                Fault::Pause => self.cluster.pause(member, false)?,
+                Fault::Disk => {
+                    if !stopped(Fault::Power) {
+                        self.cluster.disk(member)?.empty()?;
+                    }
+                    // A member that cannot write ends; somebody starts it once there is room.
+                    self.cluster.kill(member);
+                }
+                Fault::Power => {
+                    self.cluster.kill(member);
+                    self.cluster.disk(member)?.restore()?;
+                    self.cluster.disk(member)?.empty()?;
+                }
+                Fault::Kill | Fault::Partition => {}
+            }
+            if matches!(hit.fault, Fault::Kill | Fault::Disk | Fault::Power) && !killed {
+                self.cluster.start(member)?;
+                if paused {
+                    self.cluster.pause(member, true)?;
+                }
+            }
+        }
+        if hit.fault == Fault::Partition {
+            (0..self.cluster.count()).try_for_each(|member| self.cluster.net.heal(member))?;
+        }
+        let value = Value::map([("fault", Value::word(strike.fault.name()))]);
+        self.recorder.take(Event::nemesis(Function::FaultEnd, value));
+        Ok(())
+    }
+
+    /// Waits until every member says that all are in sync; false if that was not in time.
+    pub fn whole(&mut self) -> Result<bool, String> {
+        let began = Clock.now();
+        let mut why = String::new();
+        let mut in_time = false;
+        while Clock.now() < began + limits::WHOLE {
+            if let Some(member) = (0..self.cluster.count()).find(|member| self.cluster.ended(*member)) {
+                why = format!("the process of member {member} has ended by itself");
+                break;
+            }
+            match self.look.whole(self.cluster) {
+                Ok(()) => {
+                    in_time = true;
+                    break;
+                }
+                Err(not) => why = not,
+            }
+            self.rest(Duration::from_millis(50))?;
+        }
+        let took = Clock.now().saturating_duration_since(began).as_millis();
+        let mut rows = vec![
+            (Value::word("in-time"), Value::Bool(in_time)),
+            (Value::word("took-ms"), Value::Int(i64::try_from(took).unwrap_or(i64::MAX))),
+        ];
+        if !in_time {
+            rows.push((Value::word("why"), Value::Text(why)));
+        }
+        self.recorder.take(Event::nemesis(Function::Whole, Value::Map(rows)));
+        Ok(in_time)
+    }
+}

@@ -1,0 +1,45 @@
+//! `jepsen-lite check` as people and scripts use it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn check(file: &Path, more: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_jepsen-lite");
+    Command::new(program).arg("check").arg(file).args(more).output().expect("runs")
+}
+
+fn own(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("histories").join(name)
+}
+
+#[test]
+fn the_last_line_is_the_verdict_and_the_exit_code_says_it() {
+    for (name, more, verdict, code) in [
+        ("register-fresh.log", &[][..], "linearizable", 0),
+        ("register-stale.log", &[], "not-linearizable", 1),
+        ("keys-unanswered.edn", &["--steps", "0"], "unknown", 2),
+    ] {
+        let output = check(&own(name), more);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(said.lines().last(), Some(verdict), "{name}: {said}");
+        assert_eq!(output.status.code(), Some(code), "{name}");
+    }
+}
+
+#[test]
+fn what_fails_is_shown_with_its_lines() {
+    let output = check(&own("register-stale.log"), &[]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("line 6: 1 ok read 1"), "{said}");
+}
+
+#[test]
+fn what_is_no_history_is_an_error_that_says_where() {
+    let file = tempfile::NamedTempFile::new().expect("is made");
+    std::fs::write(file.path(), "{:process 0, :type :invoke, :f :read, :value nil}\n{:process 0}\n")
+        .expect("is written");
+    let output = check(file.path(), &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("line 2") && said.contains(":type"), "{said}");
+}
