@@ -189,6 +189,16 @@ impl Member {
     }
 }
 
+#[cfg(test)]
+impl Member {
+    /// As if nobody had used its idle connections for long.
+    pub fn grow_old(&self) {
+        for (since, _) in &mut *self.idle.lock() {
+            *since = since.checked_sub(IDLE_FOR).expect("the machine runs for longer");
+        }
+    }
+}
+
 fn is_old(since: Instant, now: Instant) -> bool {
     now.saturating_duration_since(since) >= IDLE_FOR
 }

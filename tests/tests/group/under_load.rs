@@ -46,11 +46,7 @@ async fn group_to_hurt() -> (Group, Network, Small, std::path::PathBuf) {
     std::fs::create_dir(group.members[2].data()).expect("is made");
     let disk = Small::mount(&group.members[2].data(), 64);
     group.begin().await;
-    let pin = group.path("user-pin");
-    write_private(&pin, PIN);
-    group.json(0, &["pin", "set", "--role", "user", "--pin-file", &pin.display().to_string()]).await;
-    let folder = group.path("web");
-    group.json(1, &["client", "add", "web", "--out", &folder.display().to_string()]).await;
+    let folder = a_client(&group).await;
     (group, network, disk, folder)
 }
 
