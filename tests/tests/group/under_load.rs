@@ -1,10 +1,9 @@
 //! One fault after another while an application works with eight threads: nothing fails, nothing is late, and in the end
 //! all members are equal.
 
+use super::clients::a_client;
 use keyraft_tests::TokenKind::Embedded;
-use keyraft_tests::clients::PIN;
 use keyraft_tests::disk::Small;
-use keyraft_tests::group::write_private;
 use keyraft_tests::keys::{everywhere, list};
 use keyraft_tests::network::Network;
 use keyraft_tests::told::{Told, application, program};
