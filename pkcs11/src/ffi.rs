@@ -630,6 +630,10 @@ unsafe extern "C" fn C_WaitForSlotEvent(
         _ if !reserved.is_null() => Err(BAD),
         0 => Err(Rv(CKR_FUNCTION_NOT_SUPPORTED)),
         _ => {
+            // Before the event is taken: whoever cannot be told must not use it up.
+            if slot.is_null() {
+                return Err(BAD);
+            }
             let turned = module.turned().ok_or(Rv(CKR_NO_EVENT))?;
             // SAFETY: by PKCS#11 a place for a slot's id, or NULL.
             unsafe { put(slot, turned) }
@@ -1769,7 +1773,7 @@ unsafe extern "C" fn C_EncryptMessageNext(
 ) -> CK_RV {
     in_session(session, |session| {
         // SAFETY: by PKCS#11 a CK_GCM_MESSAGE_PARAMS, data of its length, and a buffer of its own, or NULL.
-        let ((raw, _), part, room) = unsafe {
+        let ((raw, given), part, room) = unsafe {
             (gcm_message(parameter, parameter_length)?, bytes(part, length)?, room(out, out_length)?)
         };
         if flags & CKF_END_OF_MESSAGE == 0 {
@@ -1784,6 +1788,10 @@ unsafe extern "C" fn C_EncryptMessageNext(
         let seal =
             |gathering: &message::Gathering, whole: &[u8]| match (told(whole.len(), room), &gathering.gcm) {
                 (Some(told), _) => Ok((told, Vec::new())),
+                // This call's pTag has room for this call's tag.
+                (None, Some((gcm, _))) if gcm.tag_bits != given.tag_bits => {
+                    Err(Rv(CKR_MECHANISM_PARAM_INVALID))
+                }
                 (None, Some((gcm, aad))) => {
                     let sealed = message::encrypt(session, gcm, aad, whole)?;
                     Ok((Output::Bytes(sealed.ciphertext.into()), sealed.tag))

@@ -1,10 +1,11 @@
 //! Carries calls to a group's members: to the one that the ranking says, and to another when one is lost, busy or not
 //! able, until the deadline. Every call is safe to repeat, changes by their request ids. `member` is one member's
-//! connections, `mind` knows whom to ask. There are no threads of ours: whatever is learned of a member is learned
+//! connections, `names` where it is, `mind` knows whom to ask. There are no threads of ours: whatever is learned of a member is learned
 //! by calls.
 
 mod member;
 mod mind;
+mod names;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,8 @@ use std::time::{Duration, Instant};
 /// The first pause when nobody answers; doubled up to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
+/// How long a member that said nothing may yet know better than those that refuse this application.
+const REFUSED_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A group's members as this machine reaches them.
 pub(crate) struct Link {
@@ -109,12 +112,15 @@ impl From<Lost> for Rv {
 struct Errand {
     request: ClientRequest,
     pace: Pace,
+    begun: Instant,
     deadline: Instant,
     /// How long it stays at one member, unless nobody else is fit.
     attempt: Duration,
     /// It may be sent again after a loss.
     repeatable: bool,
     lost_one: bool,
+    /// Members that refused this application in the last round.
+    refusals: usize,
 }
 
 /// How an attempt at a member ended.
@@ -149,15 +155,7 @@ impl Link {
 
     /// The same, telling whether an attempt was lost.
     pub fn ask(&self, call: SlotCall, pace: Pace) -> Outcome {
-        let mut errand = Errand {
-            repeatable: data_bytes(&call.ask) <= self.replay_bytes_max,
-            request: ClientRequest::Slot(Box::new(call)),
-            pace,
-            deadline: Clock.now() + self.timeout,
-            attempt: pace.attempt(),
-            lost_one: false,
-        };
-        self.mind.earn();
+        let mut errand = self.errand(call, pace);
         let mut pause = PAUSE_MIN;
         loop {
             let failed = match self.round(&mut errand) {
@@ -165,7 +163,7 @@ impl Link {
                 Err(failed) => failed,
             };
             let left = errand.deadline.saturating_duration_since(Clock.now());
-            if failed.is_final() || left.is_zero() {
+            if self.is_final(&failed, &errand) || left.is_zero() {
                 return Outcome { reply: Err(failed), lost_one: errand.lost_one };
             }
             std::thread::sleep(pause.min(left));
@@ -176,23 +174,63 @@ impl Link {
         }
     }
 
+    /// The same in one round: nobody is waited for who is not there.
+    pub fn once(&self, call: SlotCall, pace: Pace) -> std::result::Result<SlotReply, Lost> {
+        self.round(&mut self.errand(call, pace))
+    }
+
+    fn errand(&self, call: SlotCall, pace: Pace) -> Errand {
+        self.mind.earn();
+        let begun = Clock.now();
+        Errand {
+            repeatable: data_bytes(&call.ask) <= self.replay_bytes_max,
+            request: ClientRequest::Slot(Box::new(call)),
+            pace,
+            begun,
+            deadline: begun + self.timeout,
+            attempt: pace.attempt(),
+            lost_one: false,
+            refusals: 0,
+        }
+    }
+
+    /// True if asking again would not help. One member's refusal of this application is final once no other one knows
+    /// better, and those that say nothing have had some time.
+    fn is_final(&self, lost: &Lost, errand: &Errand) -> bool {
+        match lost {
+            Lost::Failed(_) if lost.is_refusal() => {
+                errand.refusals >= self.members.len()
+                    || Clock.now().saturating_duration_since(errand.begun) >= REFUSED_PATIENCE
+            }
+            Lost::Failed(failure) => failure.remedy() == Remedy::GiveUp,
+            Lost::Nobody => false,
+            Lost::TooLong => true,
+        }
+    }
+
     /// One attempt at each member that may be asked, in the ranking's order.
     fn round(&self, errand: &mut Errand) -> std::result::Result<SlotReply, Lost> {
         let mut last = Lost::Nobody;
+        errand.refusals = 0;
         let order = self.mind.order(errand.pace);
         let due = order.due.filter(|due| self.is_back(*due, errand.deadline));
         let known = order.members.into_iter().filter(|member| Some(*member) != due);
-        for member in due.into_iter().chain(known) {
+        let mut members = due.into_iter().chain(known).peekable();
+        while let Some(member) = members.next() {
             let (lost, free) = match self.attempt(member, errand) {
                 Next::End(reply) => return reply,
                 Next::Another(lost) => (lost, true),
                 Next::Second(lost) => (lost, false),
             };
-            // What a member says outweighs that another one said nothing; a refusal is kept until somebody knows better.
-            if !matches!(lost, Lost::Nobody) && !last.is_refusal() {
+            errand.refusals += usize::from(lost.is_refusal());
+            if lost.outweighs(&last) {
                 last = lost;
             }
-            if Clock.now() >= errand.deadline || !(free || self.mind.may_ask_another()) {
+            // With nobody left to ask, the budget is none of it.
+            if Clock.now() >= errand.deadline
+                || members.peek().is_none()
+                || !(free || self.mind.may_ask_another())
+            {
                 break;
             }
         }
@@ -210,8 +248,11 @@ impl Link {
         let place = &self.members[member];
         let left = deadline.saturating_duration_since(Clock.now()).min(patience);
         // Nobody waits for one that may be gone, unless there is nobody else.
-        let opened =
-            if self.mind.is_alone() { place.open(Clock.now() + left).map(Some) } else { place.knock(left) };
+        let opened = if self.mind.is_alone() {
+            place.open(Clock.now() + left, true).map(Some)
+        } else {
+            place.knock(left)
+        };
         match opened {
             Ok(Some(connection)) => {
                 place.stop_knocking();
@@ -223,6 +264,12 @@ impl Link {
                 if self.mind.not_yet(member) {
                     place.stop_knocking();
                 }
+                false
+            }
+            // It says nothing about the member.
+            Err(error) if error.is_own() => {
+                explain(&format_args!("{}: {error}", place.place));
+                self.mind.not_yet(member);
                 false
             }
             // It lives; what it says will be the call's answer.
@@ -254,7 +301,9 @@ impl Link {
             leave += errand.attempt;
             !(errand.repeatable && self.mind.may_leave(index))
         };
-        let ended = member.call(&errand.request, errand.repeatable, errand.deadline, &mut goes_on);
+        let mut lost = false;
+        let ended = member.call(&errand.request, errand.repeatable, errand.deadline, &mut goes_on, &mut lost);
+        errand.lost_one |= lost;
         let (fate, next) = match ended {
             Ended::Done(Ok(Answer::Slot(reply))) => (Fate::Answered, Next::End(Ok(*reply))),
             Ended::Done(Ok(_)) => {
@@ -284,12 +333,14 @@ impl Link {
         errand.lost_one |= sent;
         let now = Clock.now();
         let fate = match error.is_late() {
+            // Nobody can say what the member would have done.
+            _ if error.is_own() => Fate::Unknown,
             true if now < errand.deadline => Fate::Silent,
             true if now.saturating_duration_since(call.begun) >= errand.pace.attempt() => Fate::Late,
             true => Fate::Unknown,
             false => Fate::Lost,
         };
-        if matches!(fate, Fate::Silent | Fate::Lost) {
+        if sent && matches!(fate, Fate::Silent | Fate::Lost) {
             self.members[call.member].forget();
         }
         if sent && !errand.repeatable {
@@ -303,8 +354,9 @@ impl Link {
 fn judge(failure: Failure) -> (Fate, Next) {
     if failure.kind == FailureKind::Forbidden {
         explain(&failure);
-        // It does not let this application in. Another member may have heard of a change before it.
-        return (Fate::Answered, Next::Another(Lost::Failed(failure)));
+        // It does not let this application in. Another member may have heard of a change before it, and its quick
+        // refusals are no answers that recommend it.
+        return (Fate::NotServing, Next::Another(Lost::Failed(failure)));
     }
     let fate = match failure.kind {
         FailureKind::Internal | FailureKind::Busy => Fate::Failed,
@@ -315,6 +367,12 @@ fn judge(failure: Failure) -> (Fate, Next) {
     };
     let next = match failure.remedy() {
         Remedy::GiveUp => return (fate, Next::End(Err(Lost::Failed(failure)))),
+        // It has worked on it, and so would the next one.
+        Remedy::TryAnotherMember
+            if matches!(failure.kind, FailureKind::TokenFailed | FailureKind::Internal) =>
+        {
+            Next::Second
+        }
         Remedy::TryAnotherMember => Next::Another,
         Remedy::TryAgain => Next::Second,
     };
@@ -323,15 +381,20 @@ fn judge(failure: Failure) -> (Fate, Next) {
 }
 
 impl Lost {
-    /// True if asking again would not help.
-    fn is_final(&self) -> bool {
+    /// What a member says outweighs that another one said nothing. A refusal is kept until a member that serves says
+    /// something else.
+    fn outweighs(&self, last: &Self) -> bool {
         match self {
-            Self::Failed(failure) => failure.remedy() == Remedy::GiveUp,
             Self::Nobody => false,
-            Self::TooLong => true,
+            Self::Failed(failure) if last.is_refusal() => failure.remedy() == Remedy::TryAgain,
+            Self::Failed(failure) if failure.kind == FailureKind::Forbidden => {
+                !matches!(last, Self::Failed(last) if last.remedy() == Remedy::TryAgain)
+            }
+            Self::Failed(_) | Self::TooLong => true,
         }
     }
 
+    /// True if a member does not let this application in.
     fn is_refusal(&self) -> bool {
         matches!(self, Self::Failed(failure) if failure.kind == FailureKind::Forbidden)
     }

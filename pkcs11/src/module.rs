@@ -489,7 +489,8 @@ pub(crate) fn restore_state(session: &Session, saved: &[u8], keys: [u64; 2]) -> 
 
 /// C_GenerateRandom.
 pub(crate) fn random(session: &Session, bytes: usize) -> Result<Zeroizing<Vec<u8>>> {
-    let mut all = Zeroizing::new(Vec::with_capacity(bytes));
+    // The caller's length is no reason to end the process: room grows as bytes come. What is moved is no secret yet.
+    let mut all = Zeroizing::new(Vec::with_capacity(bytes.min(limits::RANDOM_MAX_BYTES)));
     while all.len() < bytes {
         let next = (bytes - all.len()).min(limits::RANDOM_MAX_BYTES);
         let ask = SlotRequest::Random { bytes: u32::try_from(next).unwrap_or(u32::MAX) };

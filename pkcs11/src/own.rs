@@ -44,7 +44,8 @@ impl Own {
         {
             return present;
         }
-        let answer = self.presence.call(info, Pace::Quick);
+        // One that is not there is not waited for: the caller asks for several, one after another.
+        let answer = self.presence.once(info, Pace::Quick);
         let present = !matches!(answer, Err(Lost::Nobody));
         if let Ok(SlotReply { answer: SlotAnswer::Info(info), .. }) = answer {
             *self.known.lock() = Some(*info);

@@ -1,9 +1,14 @@
 //! An application that loads the module and does as it is told: tests/src/bin/pkcs11-client.
 
 use crate::clients::{PIN, module};
-use std::io::{BufRead, BufReader, Lines, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// How long one answer may take.
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(90);
 
 /// The application's program, beside the program under test.
 pub fn program() -> PathBuf {
@@ -11,8 +16,13 @@ pub fn program() -> PathBuf {
 }
 
 /// The application, started by this command, in one of its modes, with a configuration as `keyraft client add` wrote it.
-pub fn application(mut program: Command, folder: &Path, mode: &str) -> Command {
-    program.arg(module()).args(["test", PIN, mode]).env("KEYRAFT_CONFIG", folder.join("client.toml"));
+pub fn application(program: Command, folder: &Path, mode: &str) -> Command {
+    application_of(program, &folder.join("client.toml"), mode)
+}
+
+/// The same with this configuration.
+pub fn application_of(mut program: Command, config: &Path, mode: &str) -> Command {
+    program.arg(module()).args(["test", PIN, mode]).env("KEYRAFT_CONFIG", config);
     program
 }
 
@@ -21,7 +31,7 @@ pub fn application(mut program: Command, folder: &Path, mode: &str) -> Command {
 pub struct Told {
     child: Child,
     input: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
+    answers: Receiver<String>,
 }
 
 impl Told {
@@ -29,21 +39,61 @@ impl Told {
     pub fn start(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("starts");
         let input = child.stdin.take().expect("is piped");
-        let answers = BufReader::new(child.stdout.take().expect("is piped")).lines();
+        let lines = BufReader::new(child.stdout.take().expect("is piped")).lines();
+        let (send, answers) = channel();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| send.send(line)));
         Self { child, input, answers }
     }
 
-    /// What it answers, whatever that is.
-    pub fn ask(&mut self, line: &str) -> String {
+    /// Tells it what to do.
+    pub fn tell(&mut self, line: &str) {
         writeln!(self.input, "{line}").expect("it reads");
-        self.answers.next().expect("it answers").expect("in text")
+    }
+
+    /// What it answers to that, whatever it is.
+    pub fn hear(&mut self, line: &str) -> String {
+        let answer = self.answers.recv_timeout(ANSWER_LIMIT);
+        answer.unwrap_or_else(|error| panic!("'{line}' is not answered within {ANSWER_LIMIT:?}: {error}"))
+    }
+
+    /// Both.
+    pub fn ask(&mut self, line: &str) -> String {
+        self.tell(line);
+        self.hear(line)
+    }
+
+    /// What a call yields that it was told, and that must succeed.
+    pub fn hear_good(&mut self, line: &str) -> String {
+        let answer = self.hear(line);
+        let value = answer.strip_prefix("ok").unwrap_or_else(|| panic!("'{line}' is answered by '{answer}'"));
+        value.trim().to_string()
     }
 
     /// What a call that must succeed yields.
     pub fn good(&mut self, line: &str) -> String {
+        self.tell(line);
+        self.hear_good(line)
+    }
+
+    /// The number that a call returns which must not succeed.
+    pub fn refused(&mut self, line: &str) -> String {
         let answer = self.ask(line);
-        let value = answer.strip_prefix("ok").unwrap_or_else(|| panic!("'{line}' is answered by '{answer}'"));
-        value.trim().to_string()
+        let rest =
+            answer.strip_prefix("error ").unwrap_or_else(|| panic!("'{line}' is answered by '{answer}'"));
+        rest.split(' ').next().unwrap_or_default().to_string()
+    }
+
+    /// A session, logged in as the user.
+    pub fn login(&mut self) -> String {
+        let session = self.good("open");
+        self.good(&format!("login {session}"));
+        session
+    }
+
+    /// Kills it.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("can be killed");
+        self.child.wait().expect("ends");
     }
 }
 

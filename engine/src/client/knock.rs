@@ -10,7 +10,7 @@ use crate::limits;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use std::io;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -53,12 +53,11 @@ impl Knock {
         Ok(Self(Stage::Greeting(Box::new(connection))))
     }
 
-    /// Begins at `host:port`; the look-up of the name has its own time.
+    /// Begins at one of these addresses.
     ///
     /// # Errors
     /// Nobody serves there.
-    pub fn at_address(address: &str, credentials: &Credentials) -> Result<Self, CallError> {
-        let places = address.to_socket_addrs().map_err(CallError::Unreachable)?.collect();
+    pub fn at_addresses(places: Vec<SocketAddr>, credentials: &Credentials) -> Result<Self, CallError> {
         Ok(Self(connecting(places, credentials.clone())?))
     }
 

@@ -19,7 +19,9 @@ use crate::limits;
 use crate::wire::{Answer, ClientRequest, Failure, FailureKind, Hello, PROTOCOL, Request, Response};
 use local::Local;
 use remote::Remote;
+use rustix::io::Errno;
 use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use wait::Wait;
@@ -39,12 +41,26 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// True if it was time that ended the call: another connection to this member would not do better.
+    /// True if it was time that ended the call: another connection to this member would not do better. A connection that
+    /// the kernel gave up (a dead way, found out while it was idle) is not late: a fresh one may do.
     pub fn is_late(&self) -> bool {
+        let late =
+            |error: &io::Error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
         match self {
-            Self::Unreachable(error) | Self::Lost(error) => {
-                matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
-            }
+            Self::Unreachable(error) => late(error),
+            // Our own waits end without the kernel's number.
+            Self::Lost(error) => late(error) && Errno::from_io_error(error) != Some(Errno::TIMEDOUT),
+            Self::Failed(_) => false,
+        }
+    }
+
+    /// True if this process or its machine is short of something: it says nothing about the member.
+    pub fn is_own(&self) -> bool {
+        match self {
+            Self::Unreachable(error) | Self::Lost(error) => matches!(
+                Errno::from_io_error(error),
+                Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+            ),
             Self::Failed(_) => false,
         }
     }
@@ -116,8 +132,21 @@ impl Connection {
     /// # Errors
     /// Nobody serves there, it is no member of the group, or it refuses this application.
     pub fn open_remote(address: &str, credentials: &Credentials, limit: Duration) -> Result<Self, CallError> {
+        let places = look_up(address).map_err(CallError::Unreachable)?;
+        Self::open_at(&places, credentials, limit)
+    }
+
+    /// The same at one of these addresses, the first that serves.
+    ///
+    /// # Errors
+    /// As [`Connection::open_remote`] says.
+    pub fn open_at(
+        places: &[SocketAddr],
+        credentials: &Credentials,
+        limit: Duration,
+    ) -> Result<Self, CallError> {
         let wait = greeting(limit);
-        let remote = Remote::connect(address, credentials, wait).map_err(CallError::Unreachable)?;
+        let remote = Remote::connect(places, credentials, wait).map_err(CallError::Unreachable)?;
         Self::new(Stream::Remote(Box::new(remote))).greet(wait)
     }
 
@@ -221,6 +250,18 @@ impl Connection {
     }
 }
 
+/// The addresses of `host:port`, at least one. A dead resolver may take many seconds to say that it has none.
+///
+/// # Errors
+/// There is none, or nobody knows.
+pub fn look_up(address: &str) -> io::Result<Vec<SocketAddr>> {
+    let places: Vec<_> = address.to_socket_addrs()?.collect();
+    if places.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address")));
+    }
+    Ok(places)
+}
+
 /// How long a greeting may take.
 fn greeting(limit: Duration) -> Wait {
     Wait { until: Clock.now() + limit.min(limits::CONNECT), quiet: limits::MEMBER_DEAD }
@@ -251,4 +292,32 @@ enum RequestRef<'a> {
     #[expect(dead_code, reason = "keeps the order of Request")]
     Member(()),
     Client(&'a ClientRequest),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(errno: Errno) -> io::Error {
+        io::Error::from_raw_os_error(errno.raw_os_error())
+    }
+
+    #[test]
+    fn a_connection_that_the_kernel_gave_up_is_not_late() {
+        assert!(CallError::Lost(io::ErrorKind::TimedOut.into()).is_late());
+        assert!(CallError::Lost(number(Errno::AGAIN)).is_late());
+        assert!(!CallError::Lost(number(Errno::TIMEDOUT)).is_late());
+        assert!(CallError::Unreachable(number(Errno::TIMEDOUT)).is_late());
+        assert!(!CallError::Lost(number(Errno::PIPE)).is_late());
+    }
+
+    #[test]
+    fn a_shortage_here_is_no_fault_of_the_member() {
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM] {
+            assert!(CallError::Unreachable(number(errno)).is_own());
+            assert!(CallError::Lost(number(errno)).is_own());
+        }
+        assert!(!CallError::Unreachable(number(Errno::CONNREFUSED)).is_own());
+        assert!(!CallError::Lost(io::ErrorKind::UnexpectedEof.into()).is_own());
+    }
 }

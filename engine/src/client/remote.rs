@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 /// What an application proves itself with. Clones share it. Never printed.
@@ -51,10 +51,9 @@ impl fmt::Debug for Remote {
 }
 
 impl Remote {
-    /// Connects to `host:port` and proves both sides to each other.
-    pub fn connect(address: &str, credentials: &Credentials, wait: Wait) -> io::Result<Self> {
-        let places: Vec<_> = address.to_socket_addrs()?.collect();
-        let mut failed = io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"));
+    /// Connects to the first of these that serves, and proves both sides to each other.
+    pub fn connect(places: &[SocketAddr], credentials: &Credentials, wait: Wait) -> io::Result<Self> {
+        let mut failed = io::Error::new(io::ErrorKind::NotFound, "there is no address");
         for (tried, place) in places.iter().enumerate() {
             // One address that leads nowhere must leave time for the others.
             let shares = u32::try_from(places.len() - tried).unwrap_or(u32::MAX);

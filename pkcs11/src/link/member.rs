@@ -1,9 +1,10 @@
-//! One member's connections. Each carries one call at a time; a quiet one is kept for the next call.
+//! One member's connections. Each carries one call at a time; a quiet one is kept for the next call, for a while.
 
-use keyraft_engine::client::{CallError, Connection, Credentials, Heard, Knock, Sent};
+use super::names::Names;
+use keyraft_engine::client::{CallError, Connection, Credentials, Heard, Knock, Sent, look_up};
 use keyraft_engine::clock::Clock;
 use keyraft_engine::health::DEAD_AFTER;
-use keyraft_engine::wire::{Answer, ClientRequest};
+use keyraft_engine::wire::{Answer, ClientRequest, FailureKind};
 use parking_lot::Mutex;
 use std::fmt;
 use std::path::PathBuf;
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Idle connections kept to one member.
 const IDLE_MAX: usize = 64;
+/// One that nobody used for so long is closed: it served a peak, and may be dead by now.
+const IDLE_FOR: Duration = Duration::from_secs(60);
 
 /// Where a member answers.
 pub(super) enum Place {
@@ -33,7 +36,9 @@ impl fmt::Display for Place {
 pub(super) struct Member {
     /// Where.
     pub place: Place,
-    idle: Mutex<Vec<Connection>>,
+    names: Names,
+    /// The connections that wait for a call, each since when, the last one last.
+    idle: Mutex<Vec<(Instant, Connection)>>,
     /// A connection that was begun while the member was out.
     knock: Mutex<Option<Knock>>,
 }
@@ -48,15 +53,18 @@ pub(super) enum Ended {
 
 impl Member {
     pub fn new(place: Place) -> Self {
-        Self { place, idle: Mutex::default(), knock: Mutex::default() }
+        Self { place, names: Names::default(), idle: Mutex::default(), knock: Mutex::default() }
     }
 
-    /// Connects anew, by `until`.
-    pub fn open(&self, until: Instant) -> Result<Connection, CallError> {
-        let left = until.saturating_duration_since(Clock.now());
+    /// Connects anew, by `until`. `alone` says that no member is fit.
+    pub fn open(&self, until: Instant, alone: bool) -> Result<Connection, CallError> {
+        let left = || until.saturating_duration_since(Clock.now());
         match &self.place {
-            Place::Socket(path) => Connection::open(path, left),
-            Place::Address(address, credentials) => Connection::open_remote(address, credentials, left),
+            Place::Socket(path) => Connection::open(path, left()),
+            Place::Address(address, credentials) => {
+                let places = self.names.places(alone, || look_up(address)).map_err(CallError::Unreachable)?;
+                Connection::open_at(&places, credentials, left())
+            }
         }
     }
 
@@ -66,7 +74,10 @@ impl Member {
         let begun = self.knock.lock().take();
         let begin = || match &self.place {
             Place::Socket(path) => Knock::at_socket(path),
-            Place::Address(address, credentials) => Knock::at_address(address, credentials),
+            Place::Address(address, credentials) => {
+                let places = self.names.places(false, || look_up(address)).map_err(CallError::Unreachable)?;
+                Knock::at_addresses(places, credentials)
+            }
         };
         let mut knock = begun.map_or_else(begin, Ok)?;
         let opened = knock.go_on(limit)?;
@@ -83,25 +94,27 @@ impl Member {
     }
 
     /// Calls by `until`. `goes_on` is asked each time when the member says that it works: false gives up. Without
-    /// `twice` the request is sent once, whatever happens.
+    /// `twice` the request is sent once, whatever happens. `lost` is set if a first attempt may have been carried out.
     pub fn call(
         &self,
         request: &ClientRequest,
         twice: bool,
         until: Instant,
         goes_on: &mut dyn FnMut() -> bool,
+        lost: &mut bool,
     ) -> Ended {
-        let kept = if twice { self.idle.lock().pop() } else { None };
+        let kept = if twice { self.kept() } else { None };
         if let Some(connection) = kept {
             match self.converse(connection, request, until, goes_on) {
                 // It may have died since its last use, and its brothers are as old: a fresh one is tried at once.
-                Ended::Done(Err(error)) if matches!(error, CallError::Lost(_)) && !error.is_late() => {
+                Ended::Done(Err(error)) if is_broken(&error) => {
+                    *lost = true;
                     self.forget();
                 }
                 done => return done,
             }
         }
-        match self.open(until) {
+        match self.open(until, false) {
             Ok(connection) => self.converse(connection, request, until, goes_on),
             Err(error) => Ended::Done(Err(error)),
         }
@@ -129,13 +142,30 @@ impl Member {
                     return Ended::Done(Ok(answer));
                 }
                 Err(error) => {
-                    if matches!(error, CallError::Failed(_)) {
+                    // A member whose token hangs ends the connection behind this answer.
+                    if matches!(&error, CallError::Failed(failure) if failure.kind != FailureKind::TokenFailed)
+                    {
                         self.keep(connection);
                     }
                     return Ended::Done(Err(error));
                 }
             }
         }
+    }
+
+    /// The idle connection that was used last.
+    fn kept(&self) -> Option<Connection> {
+        let now = Clock.now();
+        let mut idle = self.idle.lock();
+        let (since, connection) = idle.pop()?;
+        if is_old(since, now) {
+            // So are the others.
+            let old = std::mem::take(&mut *idle);
+            drop(idle);
+            drop(old);
+            return None;
+        }
+        Some(connection)
     }
 
     /// Drops the idle connections: they lead to somebody who is no more.
@@ -147,9 +177,33 @@ impl Member {
 
     /// Keeps a connection for the next call.
     pub fn keep(&self, connection: Connection) {
+        let now = Clock.now();
         let mut idle = self.idle.lock();
+        let old = idle.partition_point(|(since, _)| is_old(*since, now));
+        let old: Vec<_> = idle.drain(..old).collect();
         if idle.len() < IDLE_MAX {
-            idle.push(connection);
+            idle.push((now, connection));
+        }
+        drop(idle);
+        drop(old);
+    }
+}
+
+#[cfg(test)]
+impl Member {
+    /// As if nobody had used its idle connections for long.
+    pub fn grow_old(&self) {
+        for (since, _) in &mut *self.idle.lock() {
+            *since = since.checked_sub(IDLE_FOR).expect("the machine runs for longer");
         }
     }
+}
+
+fn is_old(since: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(since) >= IDLE_FOR
+}
+
+/// True of a connection that is of no more use while its member may be: a fresh one may do better.
+fn is_broken(error: &CallError) -> bool {
+    matches!(error, CallError::Lost(_)) && !error.is_late() && !error.is_own()
 }

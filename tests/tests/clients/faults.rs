@@ -4,27 +4,24 @@
 use crate::{java, python, rust};
 use keyraft_engine::clock::Clock;
 use keyraft_tests::clients::{Battery, Target, finish, good, group, start};
+use keyraft_tests::told::{ANSWER_LIMIT, Told};
 use keyraft_tests::{Group, TokenKind, turn};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
+use std::ops::{Deref, DerefMut};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 use tempfile::TempDir;
 
 /// How long the module may take to say that nobody is there, by its default, and some time of the test's own.
 const ALL_DOWN_LIMIT: Duration = Duration::from_secs(25);
-/// How long one answer of an application may take.
-const ANSWER_LIMIT: Duration = Duration::from_secs(90);
 
-/// A running application that calls the module as it is told.
+/// A running application that calls the module as it is told, in a folder of its own.
 pub struct Application {
-    child: Child,
-    input: ChildStdin,
-    answers: Receiver<String>,
+    told: Told,
     _folder: TempDir,
 }
 
@@ -33,49 +30,21 @@ impl Application {
         let folder = tempfile::tempdir().expect("makes a folder");
         let mut command = rust::program(&Battery::begin(target), "talk");
         command.current_dir(folder.path());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("starts");
-        let input = child.stdin.take().expect("is piped");
-        let lines = BufReader::new(child.stdout.take().expect("is piped")).lines();
-        let (send, answers) = channel();
-        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| send.send(line)));
-        Self { child, input, answers, _folder: folder }
-    }
-
-    /// What it answers, whatever that is.
-    pub fn ask(&mut self, line: &str) -> String {
-        writeln!(self.input, "{line}").expect("it reads");
-        let answer = self.answers.recv_timeout(ANSWER_LIMIT);
-        answer.unwrap_or_else(|error| panic!("'{line}' is not answered within {ANSWER_LIMIT:?}: {error}"))
-    }
-
-    /// What a call that must succeed yields.
-    pub fn good(&mut self, line: &str) -> String {
-        let answer = self.ask(line);
-        let value = answer.strip_prefix("ok").unwrap_or_else(|| panic!("'{line}' is answered by '{answer}'"));
-        value.trim().to_string()
-    }
-
-    /// The number that a call returns which must not succeed.
-    pub fn refused(&mut self, line: &str) -> String {
-        let answer = self.ask(line);
-        let rest =
-            answer.strip_prefix("error ").unwrap_or_else(|| panic!("'{line}' is answered by '{answer}'"));
-        rest.split(' ').next().unwrap_or_default().to_string()
-    }
-
-    /// A session, logged in as the user.
-    pub fn login(&mut self) -> String {
-        let session = self.good("open");
-        self.good(&format!("login {session}"));
-        session
+        Self { told: Told::start(command), _folder: folder }
     }
 }
 
-impl Drop for Application {
-    fn drop(&mut self) {
-        // Nothing is left to do about a process that cannot be ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+impl Deref for Application {
+    type Target = Told;
+
+    fn deref(&self) -> &Told {
+        &self.told
+    }
+}
+
+impl DerefMut for Application {
+    fn deref_mut(&mut self) -> &mut Told {
+        &mut self.told
     }
 }
 
@@ -341,8 +310,7 @@ fn killed_while_logged_in(target: &Target) {
     let (here, there) = (one.login(), two.login());
     one.good(&format!("aes {here} session fleeting"));
     let key = one.good(&format!("ec {here} token outlives"));
-    one.child.kill().expect("can be killed");
-    one.child.wait().expect("ends");
+    one.kill();
     two.good(&format!("sign {there} {key}"));
     let mut three = Application::start(target);
     let session = three.good("open");

@@ -3,8 +3,7 @@
 
 use keyraft_node::exit::Exit;
 use keyraft_tests::TokenKind::Embedded;
-use keyraft_tests::clients::PIN;
-use keyraft_tests::group::write_private;
+use keyraft_tests::clients::set_user_pin;
 use keyraft_tests::told::{Told, application, program};
 use keyraft_tests::{Group, eventually, turn};
 use std::os::unix::fs::PermissionsExt;
@@ -23,9 +22,7 @@ async fn group_with_a_client() -> (Group, std::path::PathBuf) {
 
 /// Gives a group a user PIN and a client "web"; the folder of that.
 pub(super) async fn a_client(group: &Group) -> std::path::PathBuf {
-    let pin = group.path("user-pin");
-    write_private(&pin, PIN);
-    group.json(0, &["pin", "set", "--role", "user", "--pin-file", &pin.display().to_string()]).await;
+    set_user_pin(group).await;
     let folder = group.path("web");
     group.json(1, &["client", "add", "web", "--out", &folder.display().to_string()]).await;
     folder

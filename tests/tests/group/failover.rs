@@ -2,78 +2,47 @@
 //! calls. The longest pause of each fault is printed.
 
 use keyraft_tests::TokenKind::Embedded;
-use keyraft_tests::clients::{PIN, Target, group, module};
-use keyraft_tests::group::write_private;
+use keyraft_tests::clients::{Target, group, set_user_pin};
+use keyraft_tests::told::{Told, application_of, program};
 use keyraft_tests::{Group, TokenKind, turn};
 use rustix::process::Signal;
-use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 const THREADS: u32 = 8;
-/// From a silent cut to the next answer: three heartbeats, and what a busy machine adds.
-const SILENT_MAX: Duration = Duration::from_millis(1500);
-/// From a member's end to the next answer.
-const KILLED_MAX: Duration = Duration::from_millis(500);
+/// From a silent cut to the next answer: three heartbeats, and what a busy machine adds. The figures are printed.
+const SILENT_MAX: Duration = Duration::from_secs(4);
+/// From a member's end to the next answer: next to nothing, and what a busy machine adds.
+const KILLED_MAX: Duration = Duration::from_secs(3);
 
-/// The application of tests/src/bin/pkcs11-client, told what to do line by line.
+/// An application that signs with all its threads when it is told.
 pub(super) struct Application {
-    child: Child,
-    input: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
+    told: Told,
     session: String,
     key: String,
 }
 
 impl Application {
     pub(super) fn start(config: &Path) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pkcs11-client"));
-        command.arg(module()).args(["test", PIN, "talk"]).env("KEYRAFT_CONFIG", config);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("starts");
-        let input = child.stdin.take().expect("is piped");
-        let answers = BufReader::new(child.stdout.take().expect("is piped")).lines();
-        let mut application = Self { child, input, answers, session: String::new(), key: String::new() };
-        application.session = application.good("open");
-        application.good(&format!("login {}", application.session));
-        application.key = application.good(&format!("ec {} token works-on", application.session));
-        application.good(&format!("pauses {THREADS} 500 {}", application.key));
-        application
-    }
-
-    fn tell(&mut self, line: &str) {
-        writeln!(self.input, "{line}").expect("it reads");
-    }
-
-    fn hear(&mut self) -> String {
-        let answer = self.answers.next().expect("it answers").expect("in text");
-        answer.strip_prefix("ok").unwrap_or_else(|| panic!("it saw '{answer}'")).trim().to_string()
-    }
-
-    pub(super) fn good(&mut self, line: &str) -> String {
-        self.tell(line);
-        self.hear()
+        let mut told = Told::start(application_of(Command::new(program()), config, "talk"));
+        let session = told.login();
+        let key = told.good(&format!("ec {session} token works-on"));
+        told.good(&format!("pauses {THREADS} 500 {key}"));
+        Self { told, session, key }
     }
 
     /// Signs with all threads for a while.
     pub(super) fn work_for(&mut self, time: Duration) {
-        self.tell(&format!("pauses {THREADS} {} {}", time.as_millis(), self.key));
+        self.told.tell(&format!("pauses {THREADS} {} {}", time.as_millis(), self.key));
     }
 
     /// Signatures, and the longest pause.
     pub(super) fn worked(&mut self) -> (u64, Duration) {
-        let said = self.hear();
+        let said = self.told.hear_good("pauses");
         let (count, longest) = said.split_once(' ').expect("two numbers");
         let number = |text: &str| text.parse::<u64>().expect("is a number");
         (number(count), Duration::from_millis(number(longest)))
-    }
-}
-
-impl Drop for Application {
-    fn drop(&mut self) {
-        // Nothing is left to do about a process that cannot be ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -85,9 +54,7 @@ async fn group_of(members: usize) -> (Group, std::path::PathBuf) {
 /// The same, with these tokens.
 pub(super) async fn group_with(kinds: &[TokenKind]) -> (Group, std::path::PathBuf) {
     let group = Group::form(kinds).await;
-    let pin = group.path("user-pin");
-    write_private(&pin, PIN);
-    group.json(0, &["pin", "set", "--role", "user", "--pin-file", &pin.display().to_string()]).await;
+    set_user_pin(&group).await;
     Target::group("a group that loses members", &group);
     let config = group.path("client.toml");
     (group, config)
@@ -202,19 +169,20 @@ async fn parts_survive_the_loss_of_every_member_in_turn() {
     Target::group("a group that loses members between parts", &group);
     let mut application = Application::start(&group.path("client.toml"));
     let session = application.session.clone();
-    let key = application.good(&format!("aes {session} token parts"));
+    let told = &mut application.told;
+    let key = told.good(&format!("aes {session} token parts"));
     let (begin, part, last) =
         (format!("cbc {session} {key}"), format!("part {session}"), format!("last {session}"));
-    application.good(&begin);
-    let wanted: Vec<String> = [&part, &part, &part, &last].map(|line| application.good(line)).to_vec();
-    application.good(&begin);
+    told.good(&begin);
+    let wanted: Vec<String> = [&part, &part, &part, &last].map(|line| told.good(line)).to_vec();
+    told.good(&begin);
     let mut got = Vec::new();
     for index in 0..3 {
         group.kill(index);
-        got.push(application.good(&part));
+        got.push(told.good(&part));
         group.start(index).await;
         group.wait_in_sync().await;
     }
-    got.push(application.good(&last));
+    got.push(told.good(&last));
     assert_eq!(got, wanted);
 }

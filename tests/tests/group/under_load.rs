@@ -1,10 +1,9 @@
 //! One fault after another while an application works with eight threads: nothing fails, nothing is late, and in the end
 //! all members are equal.
 
+use super::clients::a_client;
 use keyraft_tests::TokenKind::Embedded;
-use keyraft_tests::clients::PIN;
 use keyraft_tests::disk::Small;
-use keyraft_tests::group::write_private;
 use keyraft_tests::keys::{everywhere, list};
 use keyraft_tests::network::Network;
 use keyraft_tests::told::{Told, application, program};
@@ -46,11 +45,7 @@ async fn group_to_hurt() -> (Group, Network, Small, std::path::PathBuf) {
     std::fs::create_dir(group.members[2].data()).expect("is made");
     let disk = Small::mount(&group.members[2].data(), 64);
     group.begin().await;
-    let pin = group.path("user-pin");
-    write_private(&pin, PIN);
-    group.json(0, &["pin", "set", "--role", "user", "--pin-file", &pin.display().to_string()]).await;
-    let folder = group.path("web");
-    group.json(1, &["client", "add", "web", "--out", &folder.display().to_string()]).await;
+    let folder = a_client(&group).await;
     (group, network, disk, folder)
 }
 
