@@ -252,7 +252,8 @@ impl Group {
         let log = options.create(true).append(true).mode(0o600).open(self.members[index].home.join("log"));
         let log = log.map_err(|e| Problem::io("opening a member's log", &e))?;
         let mut command = self.command(index)?;
-        command.arg("serve").arg("--end-with-parent").stdout(Stdio::null()).stderr(log);
+        let parent = std::process::id().to_string();
+        command.args(["serve", "--end-with-parent", &parent]).stdout(Stdio::null()).stderr(log);
         let child = command.spawn().map_err(|e| Problem::io("starting a member", &e))?;
         let member = &mut self.members[index];
         let process = member.process.insert(Process(child));

@@ -171,9 +171,9 @@ pub struct CreateToken {
 /// Options of `serve`.
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// End with the process that started this one
-    #[arg(long, hide = true)]
-    pub end_with_parent: bool,
+    /// End with the process that started this one, which has this id
+    #[arg(long, hide = true, value_name = "PID")]
+    pub end_with_parent: Option<u32>,
 
     /// Be the member's process itself; its parent, which starts it, has this id
     #[arg(long, hide = true, value_name = "PID")]

@@ -5,7 +5,7 @@ use crate::engine::Monitor;
 use crate::exit::{Exit, Problem};
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::serve::Listener;
@@ -39,8 +39,11 @@ impl Port {
         if let Ok(address) = self.0.local_addr() {
             tracing::info!(code = Event::MonitorOpen.code(), %address, "monitors are answered");
         }
-        let router =
-            Router::new().route("/metrics", get(numbers)).route("/healthz", get(health)).with_state(monitor);
+        let router = Router::new()
+            .route("/metrics", get(numbers))
+            .route("/healthz", get(health))
+            .with_state(monitor)
+            .layer(axum::middleware::map_response(only_one));
         let doorman = Doorman { listener: self.0, places: Arc::new(Semaphore::new(limits::MONITORS_MAX)) };
         if let Err(error) = axum::serve(doorman, router).await {
             tracing::error!(code = Event::MonitorEnded.code(), %error, "monitors are answered no more");
@@ -50,7 +53,9 @@ impl Port {
 
 async fn numbers(State(monitor): State<Monitor>) -> Response {
     match monitor.metrics() {
-        Some(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        Some(Ok(text)) => page(StatusCode::OK, metrics::CONTENT_TYPE, text),
+        // Half a page would be read as a whole one.
+        Some(Err(_)) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
 }
@@ -60,11 +65,22 @@ async fn health(State(monitor): State<Monitor>) -> Response {
     let status = if health.refuses.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let body = json!({
         "serving": health.refuses.is_none(),
+        "standby": health.standby,
         "reason": health.refuses,
         "member": health.member.map(|m| m.to_string()),
         "primary": health.primary.map(|m| m.to_string()),
     });
-    (status, [(header::CONTENT_TYPE, "application/json")], format!("{body}\n")).into_response()
+    page(status, "application/json", format!("{body}\n"))
+}
+
+fn page(status: StatusCode, kind: &'static str, text: String) -> Response {
+    (status, [(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+/// Ends the connection with its first answer: one that is kept for a next request holds a place that others need.
+async fn only_one(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// Lets in so many at once, each for a while.

@@ -27,7 +27,7 @@ pub fn close_up() -> Result<(), Problem> {
 }
 
 /// Asks the kernel to end this process with the one that started it.
-pub fn end_with_parent() -> Result<(), Problem> {
+fn end_with_parent() -> Result<(), Problem> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .map_err(|e| Problem::io("asking to end with the parent", &e.into()))
 }

@@ -41,10 +41,10 @@ pub fn main() -> ExitCode {
 }
 
 /// `serve`, as the parent of the member's process.
-fn supervise(cli: &Cli, end_with_parent: bool) -> Result<u8, Problem> {
+fn supervise(cli: &Cli, parent: Option<u32>) -> Result<u8, Problem> {
     let config = own_member(cli)?;
-    if end_with_parent {
-        process::end_with_parent()?;
+    if let Some(parent) = parent {
+        process::end_with(parent)?;
     }
     serve::start_log(&config.log)?;
     // One thread: the member's process ends with the thread that starts it.

@@ -116,17 +116,24 @@ pub async fn supervise() -> Result<u8, Problem> {
     let mut again = false;
     loop {
         let start = Clock.now();
-        let mut child = spawn(again).map_err(|e| Problem::io("starting the member's process", &e))?;
-        let (ending, stopping) = follow(&mut child, &mut stops)
-            .await
-            .map_err(|e| Problem::io("waiting for the member's process", &e))?;
-        if let Some(code) = ending.verdict(stopping) {
-            return Ok(code);
-        }
+        let why = match spawn(again) {
+            Ok(mut child) => {
+                let (ending, stopping) = follow(&mut child, &mut stops)
+                    .await
+                    .map_err(|e| Problem::io("waiting for the member's process", &e))?;
+                if let Some(code) = ending.verdict(stopping) {
+                    return Ok(code);
+                }
+                ending.to_string()
+            }
+            // The machine may be short of processes for a while; the member has lived here, so it can live again.
+            Err(error) if again => format!("it could not be started: {error}"),
+            Err(error) => return Err(Problem::io("starting the member's process", &error)),
+        };
         let pause = pauses.next(Clock.now().saturating_duration_since(start));
         tracing::warn!(
             code = Event::MemberRestarted.code(),
-            "the member's process is started again in {} ms: {ending}",
+            "the member's process is started again in {} ms: {why}",
             pause.as_millis()
         );
         tokio::select! {

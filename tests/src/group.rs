@@ -297,7 +297,8 @@ impl Group {
             .open(member.folder.join("log"))
             .expect("opens the log");
         let mut command = self.command(index);
-        command.args(["serve", "--end-with-parent"]).stdout(Stdio::null()).stderr(log);
+        let parent = std::process::id().to_string();
+        command.args(["serve", "--end-with-parent", &parent]).stdout(Stdio::null()).stderr(log);
         self.members[index].child = Some(command.spawn().expect("starts"));
     }
 

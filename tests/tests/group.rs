@@ -1,11 +1,5 @@
-//! Whole groups: applications elsewhere, mixed tokens, killed members, members that leave, standbys, the way back, lost
-//! and full tokens, the offline key, secrets that stay secret, bad input.
-//! Whole groups: applications elsewhere, mixed tokens, killed members, members that leave, lost and full tokens, the way
-//! back with the offline key, secrets that stay secret, bad input,
-//! sick tokens.
-//! Whole groups: applications elsewhere, mixed tokens, members that are killed, stopped or leave, lost and full tokens,
-//! the way back with the offline key, secrets that stay secret, bad input.
-//! back with the offline key, secrets that stay secret, bad input, what a group tells of itself.
+//! Whole groups: applications elsewhere, mixed tokens, members that are killed, stopped, silent or leave, standbys, the way
+//! back, lost, full and sick tokens, the offline key, secrets that stay secret, bad input, what a group tells of itself.
 
 #[path = "group/bad.rs"]
 mod bad;
@@ -33,6 +27,8 @@ mod recovery;
 mod secrets;
 #[path = "group/under_load.rs"]
 mod under_load;
+#[path = "group/silence.rs"]
+mod silence;
 #[path = "group/standby.rs"]
 mod standby;
 #[path = "group/sick.rs"]

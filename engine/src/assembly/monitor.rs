@@ -2,6 +2,7 @@
 
 use crate::domain::MemberId;
 use crate::service::Core;
+use crate::wire::FailureKind;
 use std::sync::{Arc, Weak};
 
 /// A handle on a member's numbers; it does not keep the member alive.
@@ -15,7 +16,9 @@ pub struct Health {
     pub member: Option<MemberId>,
     /// The primary as the member knows it.
     pub primary: Option<MemberId>,
-    /// Why it does not serve keys; None if it does.
+    /// True if it is a standby that waits: it is well and would serve.
+    pub standby: bool,
+    /// Why it does not serve keys; None if it does, or waits.
     pub refuses: Option<String>,
 }
 
@@ -30,16 +33,18 @@ impl Monitor {
             Some(core) => Health {
                 member: Some(core.me),
                 primary: core.consensus.leadership().borrow().leader,
+                standby: core.may_serve().is_err_and(|failure| failure.kind == FailureKind::Standby),
                 refuses: core.refuses(),
             },
             None => {
-                Health { member: None, primary: None, refuses: Some("the member has stopped".to_string()) }
+                let refuses = Some("the member has stopped".to_string());
+                Health { member: None, primary: None, standby: false, refuses }
             }
         }
     }
 
     /// The member's numbers in Prometheus' text format; None once it has stopped.
-    pub fn metrics(&self) -> Option<String> {
+    pub fn metrics(&self) -> Option<Result<String, std::fmt::Error>> {
         let core = self.0.upgrade()?;
         Some(core.telemetry.metrics.text(&core.moment()))
     }

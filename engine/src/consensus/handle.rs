@@ -215,6 +215,19 @@ impl Consensus {
         (leader == member).then(|| heard.elapsed())
     }
 
+    /// True if a leader was heard within this time: another member that leads, or, if this one does, a majority of
+    /// the voters that answer it. [`Leadership::leader`] alone may be long gone.
+    pub fn hears_a_leader(&self, within: Duration) -> bool {
+        let leadership = *self.inner.leadership.borrow();
+        let lately = |member| self.last_contact(member).is_some_and(|ago| ago < within);
+        if leadership.is_me {
+            let voters = self.voters();
+            let heard = voters.iter().filter(|voter| **voter == self.inner.me || lately(**voter));
+            return heard.count() > voters.len() / 2;
+        }
+        leadership.leader.is_some_and(lately)
+    }
+
     /// Members whose disks went back in time, as this member finds them. Their answers count no more here; the
     /// primary should remove them from the group.
     pub fn returned(&self) -> watch::Receiver<BTreeSet<MemberId>> {

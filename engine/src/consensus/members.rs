@@ -8,7 +8,7 @@ use crate::limits::{HAND_OVER, PROMOTE_LAG_MAX_ENTRIES, VOTERS_MAX};
 use openraft::{ChangeMembers, EmptyNode, RaftMetrics, RaftState};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 type Change = ChangeMembers<u64, EmptyNode>;
 
@@ -96,7 +96,10 @@ impl Consensus {
     /// Hands leadership to a voter that holds the whole log, and returns once this member leads no more. Nothing
     /// that was answered is lost; what is proposed meanwhile is told who leads.
     pub async fn step_down(&self, to: MemberId) -> Result<(), ConsensusError> {
-        let _one = self.inner.changing.lock().await;
+        let deadline = Instant::now() + HAND_OVER;
+        // A change under way may wait for a quorum, for ever.
+        let turn = timeout_at(deadline, self.inner.changing.lock()).await;
+        let _one = turn.map_err(|_| ConsensusError::ChangeUnderWay)?;
         self.leads()?;
         if to == self.inner.me {
             return Ok(());
@@ -104,12 +107,11 @@ impl Consensus {
         if !voters_of(&*self.membership().await?).contains(&to) {
             return Err(ConsensusError::NotAVoter(to));
         }
-        let deadline = Instant::now() + HAND_OVER;
         self.wait_for_log(to, deadline).await?;
         self.inner.raft.trigger().transfer_leader(to.0).await.map_err(stopped)?;
         let mut leadership = self.leadership();
         let passed = leadership.wait_for(|now| !now.is_me && now.leader.is_some());
-        match tokio::time::timeout_at(deadline, passed).await {
+        match timeout_at(deadline, passed).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) => Err(stopped("it ended")),
             Err(_) => Err(ConsensusError::Deadline("the hand-over")),

@@ -26,8 +26,6 @@ pub struct View {
     pub silence: BTreeMap<MemberId, Duration>,
     /// Entries that each learner lacks; who is missing lacks everything.
     pub behind: BTreeMap<MemberId, u64>,
-    /// The members that could lead, the best first: votes go to them in this order, then by id.
-    pub order: Vec<MemberId>,
 }
 
 /// One change.
@@ -69,14 +67,13 @@ impl View {
         self.voters.iter().copied().filter(|voter| *voter != member).collect()
     }
 
-    /// The learner that should vote next.
+    /// The learner that should vote next: the oldest that lives and has caught up.
     fn successor(&self) -> Option<MemberId> {
-        let place = |member: &MemberId| self.order.iter().position(|m| m == member).unwrap_or(usize::MAX);
         let ready = |member: &MemberId| {
             let behind = self.behind.get(member);
             self.lives(*member) && behind.is_some_and(|entries| *entries <= PROMOTE_LAG_MAX_ENTRIES)
         };
-        self.learners.iter().copied().filter(ready).min_by_key(|member| (place(member), *member))
+        self.learners.iter().copied().find(ready)
     }
 
     /// The voter that has been lost for longest, if for long.
@@ -132,7 +129,6 @@ mod tests {
             silence: (2..=members).map(|m| (MemberId(m), Duration::ZERO)).collect(),
             behind: learners.iter().map(|m| (*m, 0)).collect(),
             learners,
-            order: Vec::new(),
         }
     }
 
@@ -191,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_learner_that_is_behind_or_silent_gets_no_vote_and_the_best_gets_the_first() {
+    fn a_learner_that_is_behind_or_silent_gets_no_vote_and_the_oldest_gets_the_first() {
         let mut view = view(5, 2);
         view.behind.insert(MemberId(3), PROMOTE_LAG_MAX_ENTRIES + 1);
         view.silence.insert(MemberId(4), MEMBER_DEAD);
@@ -200,8 +196,7 @@ mod tests {
         assert_eq!(next_step(&view), None);
         view.behind.insert(MemberId(3), 0);
         view.silence.insert(MemberId(4), Duration::ZERO);
-        view.order = vec![MemberId(1), MemberId(4), MemberId(3)];
-        assert_eq!(next_step(&view), Some(Step::Promote(MemberId(4))));
+        assert_eq!(next_step(&view), Some(Step::Promote(MemberId(3))));
     }
 
     #[test]

@@ -110,6 +110,7 @@ impl Progress {
             objects: inner.unsettled.clone(),
             token: inner.token.clone(),
             fitness: Fitness::default(),
+            stuck: inner.troubles.values().any(|trouble| !trouble.refused),
         }
     }
 

@@ -21,7 +21,6 @@ mod primary;
 mod read;
 pub mod record;
 pub mod settler;
-mod sick;
 mod slot;
 mod standby;
 mod steer;
@@ -114,7 +113,7 @@ pub struct Core {
     pub ids: tokio::sync::Mutex<std::ops::Range<u64>>,
     /// True once a quorum confirmed the state since this start.
     pub confirmed: watch::Sender<bool>,
-    /// The latest report, for whoever carries it.
+    /// The report of the reconciler's last round: something new to carry to the primary.
     pub outbox: watch::Sender<Option<Report>>,
     /// Logins under way.
     pub logins: Logins,
@@ -332,10 +331,15 @@ impl Core {
         }
     }
 
+    /// What this member says of itself now.
+    pub(super) fn own_report(&self) -> Report {
+        let fitness = self.vitals.fitness(self.clock.now());
+        Report { fitness, ..self.progress.report() }
+    }
+
     /// Notes this member's own report, as its primary does.
     pub(super) fn hear_myself(&self) {
-        let fitness = self.vitals.fitness(self.clock.now());
-        self.hear(self.me, Report { fitness, ..self.progress.report() });
+        self.hear(self.me, self.own_report());
     }
 
     /// Notes a member's report and wakes the primary's loop if it may change anything.

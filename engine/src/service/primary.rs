@@ -13,7 +13,7 @@ use crate::limits;
 use crate::membership::{Step, View, next_step};
 use crate::state::{Command, Outcome};
 use crate::telemetry::Event;
-use crate::wire::{Lane, MemberAnswer, MemberRequest, Report, Request, Response};
+use crate::wire::{Lane, MemberAnswer, MemberRequest, Request, Response};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,6 @@ pub async fn run_primary(core: Arc<Core>, stop: watch::Receiver<bool>) {
     loops.spawn(steer_loop(core.clone(), stop.clone()));
     loops.spawn(succession_loop(core.clone(), stop.clone()));
     loops.spawn(confirm_loop(core.clone(), stop.clone()));
-    loops.spawn(super::sick::step_down_loop(core.clone(), stop.clone()));
     loops.spawn(lease_loop(core.clone(), stop.clone()));
     loops.spawn(keep_loop(core.clone(), stop.clone()));
     loops.spawn(report_loop(core, stop));
@@ -201,7 +200,6 @@ fn view(core: &Core) -> View {
     let now = core.clock.now();
     let learners = core.consensus.learners();
     let behind = learners.iter().filter_map(|m| Some((*m, core.consensus.behind(*m)?))).collect();
-    let order = core.ranking.lock().clone();
     let roster: BTreeSet<MemberId> = core.agreed.read(|state| state.members().map(|(id, _)| id).collect());
     let watch = core.watch.lock();
     let silence = |member: MemberId| {
@@ -220,7 +218,6 @@ fn view(core: &Core) -> View {
         learners,
         unfinished: core.consensus.is_change_unfinished(),
         behind,
-        order,
     }
 }
 
@@ -248,30 +245,42 @@ async fn report_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
         _ = confirmed.wait_for(|confirmed| *confirmed) => {}
         _ = stop.changed() => return,
     }
+    // Nor before its token was looked at.
+    tokio::select! {
+        _ = outbox.wait_for(Option::is_some) => {}
+        _ = stop.changed() => return,
+    }
     outbox.mark_changed();
+    // A round of the reconciler may take long, and whoever imports is not dead.
+    let mut tick = tokio::time::interval(limits::MEMBER_HEARTBEAT);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut leadership = core.consensus.leadership();
     while !*stop.borrow() {
         tokio::select! {
             Ok(()) = outbox.changed() => {}
             Ok(()) = leadership.changed() => {}
+            _ = tick.tick() => {}
             _ = stop.changed() => return,
         }
-        let Some(report) = outbox.borrow_and_update().clone() else { continue };
-        let fitness = core.vitals.fitness(core.clock.now());
-        let report = Report { fitness, ..report };
+        outbox.mark_unchanged();
         let leader = leadership.borrow_and_update().leader;
         match leader {
-            Some(leader) if leader == core.me => core.hear(core.me, report),
-            Some(leader) => {
-                let request = Request::Member(MemberRequest::Report(report));
-                match core.links.call(leader, Lane::Calls, request, limits::ATTEMPT).await {
-                    Ok(Response::Member(MemberAnswer::Ranked(ranking))) => *core.ranking.lock() = ranking,
-                    Ok(_) | Err(_) => {
-                        debug!(%leader, "a report did not reach the primary; the next one will")
-                    }
-                }
-            }
+            Some(leader) if leader == core.me => core.hear_myself(),
+            Some(leader) => tokio::select! {
+                () = report_to(&core, leader) => {}
+                // A primary that is lost silently does not answer, and the new one counts on hearing everyone soon.
+                Ok(()) = leadership.changed() => leadership.mark_changed(),
+                _ = stop.changed() => return,
+            },
             None => {}
         }
+    }
+}
+
+async fn report_to(core: &Core, leader: MemberId) {
+    let request = Request::Member(MemberRequest::Report(core.own_report()));
+    match core.links.call(leader, Lane::Calls, request, limits::ATTEMPT).await {
+        Ok(Response::Member(MemberAnswer::Ranked(ranking))) => *core.ranking.lock() = ranking,
+        Ok(_) | Err(_) => debug!(%leader, "a report did not reach the primary; the next one will"),
     }
 }

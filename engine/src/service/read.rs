@@ -10,6 +10,11 @@ use crate::state::Phase;
 use crate::wire::{Answer, Failure, FailureKind, MemberAnswer, MemberRequest, ObjectRow};
 
 impl Core {
+    /// True if there is a primary that this member hears, or it is one that the others hear.
+    pub(super) fn hears_a_primary(&self) -> bool {
+        self.consensus.hears_a_leader(limits::MEMBER_DEAD)
+    }
+
     /// Waits until this member shows everything that was answered before now.
     pub(super) async fn barrier(&self) -> Result<LogIndex, Failure> {
         let leadership = *self.consensus.leadership().borrow();
@@ -64,7 +69,7 @@ impl Core {
     ) -> Result<Answer, Failure> {
         let confirmed = match tokio::time::timeout(limits::FIND_PATIENCE, self.patient_barrier()).await {
             Ok(confirmed) => confirmed,
-            Err(_) if label.is_some() && self.consensus.leadership().borrow().leader.is_none() => {
+            Err(_) if label.is_some() && !self.hears_a_primary() => {
                 Err(Failure::new(FailureKind::NoQuorum, "the group has no primary now"))
             }
             Err(_) => self.patient_barrier().await,

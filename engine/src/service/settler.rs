@@ -23,13 +23,15 @@ pub struct Heard {
     pub objects: BTreeMap<ObjectId, ObjectStatus>,
     /// Its token.
     pub token: TokenHealth,
+    /// It tries in vain to bring its token up to date.
+    pub stuck: bool,
 }
 
 impl Heard {
     /// A report, heard at this moment.
     pub fn new(report: Report, at: Instant) -> Self {
         let objects = report.objects.into_iter().map(|row| (row.object, row.status)).collect();
-        Self { at, reached: report.reached, objects, token: report.token }
+        Self { at, reached: report.reached, objects, token: report.token, stuck: report.stuck }
     }
 }
 

@@ -67,15 +67,20 @@ impl Core {
     /// is chosen first.
     pub(super) async fn hand_over(&self, to: MemberId, chosen: bool) -> Result<(), Failure> {
         let term = self.consensus.leadership().borrow().term;
-        if chosen {
-            self.call_member(to, MemberRequest::Chosen(term), limits::ATTEMPT).await?;
-        }
         // Before the next primary looks at the candidates for the first time.
         let before = self.vitals.note_stepped_down(Some(term));
-        self.consensus.step_down(to).await.map_err(|error| {
+        if let Err(error) = self.consensus.step_down(to).await {
             self.vitals.note_stepped_down(before);
-            super::consensus_failure(&error)
-        })
+            return Err(super::consensus_failure(&error));
+        }
+        if chosen {
+            // Not earlier: of a hand-over that failed nothing may be left. Nor can it come late, for a new primary
+            // steers when it has heard everyone after its first look.
+            if let Err(failure) = self.call_member(to, MemberRequest::Chosen(term), limits::ATTEMPT).await {
+                debug!(%to, %failure, "it leads, and does not know that it was chosen to");
+            }
+        }
+        Ok(())
     }
 
     /// Before this member stops: hands over if it leads and anyone can take its place.
@@ -115,7 +120,8 @@ pub(super) async fn steer_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>)
         let fit = core.progress.token() == TokenHealth::Healthy;
         let whole = core.heard_all_since(*elected);
         let Some(to) = steering.decide(Look { me: core.me, fit, best, whole }, now) else { continue };
-        info!(code = Event::HandedOver.code(), %to, "handing over to a better candidate for primary");
+        let why = if fit { "a better candidate for primary" } else { "a candidate whose token works" };
+        info!(code = Event::HandedOver.code(), %to, "handing over to {why}");
         if let Err(error) = core.consensus.step_down(to).await {
             debug!(%to, %error, "the hand-over did not come about");
         }

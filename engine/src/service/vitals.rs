@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use tracing::warn;
 
@@ -100,14 +101,22 @@ pub(super) async fn vitals_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>
     let mut tick = tokio::time::interval(limits::MEMBER_HEARTBEAT);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut was_healthy = true;
+    let mut looking: Option<JoinHandle<Seen>> = None;
     while !*stop.borrow() {
         tokio::select! {
             _ = tick.tick() => {}
             _ = stop.changed() => return,
         }
-        let (folder, interfaces) = (core.vitals.folder.clone(), core.vitals.interfaces.clone());
-        let looked = tokio::task::spawn_blocking(move || look(&folder, &interfaces));
-        let seen = match tokio::time::timeout(limits::ATTEMPT, looked).await {
+        // A look that hangs keeps its thread: there is one at a time.
+        let looked = looking.get_or_insert_with(|| {
+            let (folder, interfaces) = (core.vitals.folder.clone(), core.vitals.interfaces.clone());
+            tokio::task::spawn_blocking(move || look(&folder, &interfaces))
+        });
+        let ended = tokio::time::timeout(limits::ATTEMPT, looked).await;
+        if ended.is_ok() {
+            looking = None;
+        }
+        let seen = match ended {
             Ok(Ok(seen)) => seen,
             // The disk hangs.
             Ok(Err(_)) | Err(_) => Seen { disk_healthy: false, ports: 0 },

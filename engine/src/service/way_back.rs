@@ -1,6 +1,6 @@
 //! The way back of members that left the in-sync set: as often and as fast as the group wants it tried. Pure.
 
-use super::settler::{Watch, fresh};
+use super::settler::{Heard, Watch, fresh};
 use crate::domain::MemberId;
 use crate::limits;
 use crate::state::{Command, Member, Standing, State};
@@ -44,7 +44,9 @@ pub(super) fn take_back(
     let interval = Duration::from_secs(recovery.interval_seconds.into());
     let left = watch.left.0.get(&id);
     let due = left.is_none_or(|(_, since)| now.saturating_duration_since(*since) >= interval);
-    let there = watch.heard.get(&id).filter(|h| fresh(h, now) && h.token == TokenHealth::Healthy);
+    // One whose token works and takes nothing would hold up the next change, and leave again.
+    let well = |h: &&Heard| fresh(h, now) && h.token == TokenHealth::Healthy && !h.stuck;
+    let there = watch.heard.get(&id).filter(well);
     let Some(heard) = there.filter(|_| !watch.absent.contains(&id)) else {
         let counts = recovery.retries > 0 && !member.way_back.called && left.is_some();
         return (counts && due).then_some(Command::CountRetry { member: id });

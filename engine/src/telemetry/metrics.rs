@@ -257,8 +257,8 @@ impl Metrics {
         u64::try_from(self.pending.get()).unwrap_or(0)
     }
 
-    /// Everything, in Prometheus' text format.
-    pub fn text(&self, moment: &Moment) -> String {
+    /// Everything, in Prometheus' text format. An error, which no String should give, leaves half a page.
+    pub fn text(&self, moment: &Moment) -> Result<String, std::fmt::Error> {
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let now = &self.gauges;
         now.members.set(number(moment.members));
@@ -273,11 +273,8 @@ impl Metrics {
         now.token_queue.set(number(moment.token_queue));
         self.token_calls.inc_by(moment.token_calls.saturating_sub(self.token_calls.get()));
         let mut text = String::new();
-        match prometheus_text::encode(&mut text, &self.registry) {
-            Ok(()) => text,
-            // A String takes everything; half a page would be read as a whole one.
-            Err(_) => String::new(),
-        }
+        prometheus_text::encode(&mut text, &self.registry)?;
+        Ok(text)
     }
 }
 
@@ -305,8 +302,8 @@ mod tests {
         drop(pending);
         assert_eq!((metrics.operations(), metrics.pending()), (2, 0));
         let moment = Moment { in_sync: 3, is_primary: true, token_calls: 7, ..Moment::default() };
-        metrics.text(&moment);
-        let text = metrics.text(&moment);
+        metrics.text(&moment).expect("encodes");
+        let text = metrics.text(&moment).expect("encodes");
         for line in [
             "keyraft_operations_total{kind=\"sign\",result=\"ok\"} 1",
             "keyraft_operations_total{kind=\"wrap\",result=\"elsewhere\"} 0",

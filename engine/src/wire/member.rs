@@ -80,6 +80,8 @@ pub struct Report {
     pub token: TokenHealth,
     /// How fit it is to lead.
     pub fitness: Fitness,
+    /// Something could not be brought into its token or out of it, and is tried again; not what the token refused.
+    pub stuck: bool,
 }
 
 /// How fit a member is to lead, as it sees itself.

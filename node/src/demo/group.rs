@@ -138,7 +138,7 @@ impl Group {
         let mut command = self.command(index);
         command.arg("serve").stdout(Stdio::null()).stderr(log);
         if !self.keep {
-            command.arg("--end-with-parent");
+            command.arg("--end-with-parent").arg(std::process::id().to_string());
         }
         let child = command.spawn().map_err(|e| Problem::io("starting a member", &e))?;
         self.members[index].child = Some(child);

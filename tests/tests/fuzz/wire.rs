@@ -155,6 +155,7 @@ fn requests() -> Vec<Request> {
                 stepped_down: Some(3),
                 chosen: None,
             },
+            stuck: true,
         }),
         MemberRequest::Chosen(4),
         MemberRequest::ReadIndex,

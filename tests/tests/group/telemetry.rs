@@ -35,7 +35,8 @@ fn ask(port: SocketAddr, line: &str) -> Result<(u16, String), String> {
     let talk = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&port, limit)?;
         stream.set_read_timeout(Some(limit))?;
-        write!(stream, "{line} HTTP/1.1\r\nhost: monitor\r\nconnection: close\r\n\r\n")?;
+        // It asks to keep the connection, and reads until the port ends it.
+        write!(stream, "{line} HTTP/1.1\r\nhost: monitor\r\nconnection: keep-alive\r\n\r\n")?;
         let mut said = String::new();
         stream.read_to_string(&mut said)?;
         Ok(said)
@@ -114,6 +115,7 @@ async fn monitors_see_numbers_and_health() {
     }
     let (status, body) = health(ports[1]).expect("answers");
     assert_eq!((status, &body["serving"]), (200, &Value::Bool(true)), "{body}");
+    assert_eq!(body["standby"], false, "{body}");
     let shown = group.json(0, &["status"]).await;
     assert_eq!(shown["well"], true, "{shown}");
     assert!(shown["members"][1]["operations_per_second"].is_number(), "{shown}");

@@ -70,6 +70,19 @@ async fn a_hand_over_needs_a_voter_that_keeps_up() {
     assert_eq!(group.leader(Some(leads)).await, other);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_over_does_not_wait_for_a_change_without_end() {
+    let group = Group::of_three(UNHURRIED).await;
+    let leads = group.leader(None).await;
+    let leader = group.members[&leads].clone();
+    let change = leader.inner.changing.lock().await;
+    let other = if leads == M1 { M2 } else { M1 };
+    let refused = tokio::time::timeout(PATIENCE, leader.step_down(other)).await.expect("ends");
+    assert!(matches!(refused, Err(ConsensusError::ChangeUnderWay)), "{refused:?}");
+    drop(change);
+    leader.step_down(other).await.expect("handed over");
+}
+
 /// Every answered draw is a number of its own: one that was lost would be drawn again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hand_over_under_load_loses_nothing() {
@@ -120,15 +133,16 @@ async fn a_hand_over_under_load_loses_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_place_of_a_leader_that_is_gone_goes_to_who_stands_first() {
     let mut group = Group::of_three(UNHURRIED).await;
+    let term = group.members[&M3].leadership().borrow().term;
+    // Before they look when it was last heard.
+    group.stop(M1).await;
+    let gone = Instant::now();
     // The best candidate, and one that stands much later.
     let patience = [(M3, Duration::ZERO), (M2, PATIENCE)];
     for (member, patience) in patience {
         let member = group.members[&member].clone();
         tokio::spawn(async move { member.succeed(M1, patience).await });
     }
-    let term = group.members[&M3].leadership().borrow().term;
-    group.stop(M1).await;
-    let gone = Instant::now();
     assert_eq!(group.leader(Some(M1)).await, M3);
     println!("from the end of a leader to its successor: {:?}", gone.elapsed());
     assert_eq!(group.members[&M3].leadership().borrow().term, term + 1, "nobody stood in its way");

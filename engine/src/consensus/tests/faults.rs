@@ -43,6 +43,31 @@ async fn a_lone_member_knows_that_it_has_no_quorum() {
     group.assert_equal().await;
 }
 
+/// A lost leader stays the last one known for ever, and a cut-off one knows itself as such.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lone_member_knows_that_it_hears_no_leader() {
+    let group = Group::of_three(UNHURRIED).await;
+    let within = UNHURRIED.election_max;
+    let hears = |member| group.members[&member].hears_a_leader(within);
+    let wait = async |wanted: [bool; 3]| {
+        let end = Instant::now() + PATIENCE;
+        while [M1, M2, M3].map(hears) != wanted {
+            assert!(Instant::now() < end, "{:?} hear a leader, not {wanted:?}", [M1, M2, M3].map(hears));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    group.leader(None).await;
+    wait([true; 3]).await;
+    for member in [M1, M2, M3] {
+        group.wires.isolate(member);
+    }
+    wait([false; 3]).await;
+    let knows = |member| group.members[&member].leadership().borrow().leader.is_some();
+    assert!([M1, M2, M3].into_iter().any(knows), "otherwise nothing is shown here");
+    group.wires.heal();
+    wait([true; 3]).await;
+}
+
 /// With the real timings: cuts the leader off ten times and prints how long nobody led.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_leader_is_replaced_soon() {

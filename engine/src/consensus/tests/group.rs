@@ -16,8 +16,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Slower than the real ones: tests share their processors.
 pub(super) const UNHURRIED: Timings = Timings {
     heartbeat: Duration::from_millis(50),
-    election_min: Duration::from_millis(300),
-    election_max: Duration::from_millis(600),
+    election_min: Duration::from_secs(1),
+    election_max: Duration::from_secs(2),
 };
 
 pub(super) const M1: MemberId = MemberId(1);

@@ -121,7 +121,7 @@ impl Story {
             })
             .collect();
         let fitness = crate::wire::Fitness::default();
-        let report = Report { reached: self.state.applied(), objects, token, fitness };
+        let report = Report { reached: self.state.applied(), objects, token, fitness, stuck: false };
         self.watch.heard.insert(MemberId(member), Heard::new(report, self.now));
     }
 
@@ -249,6 +249,21 @@ fn without_retries_a_member_waits_for_an_operator() {
     lose_second(&mut story);
     second_is_back(&mut story);
     assert_eq!(story.decide(), [], "the next loss waits anew");
+}
+
+#[test]
+fn a_member_whose_token_takes_nothing_does_not_come_back() {
+    let mut story = Story::begin();
+    set_recovery(&mut story, -1);
+    lose_second(&mut story);
+    story.apply(Command::Recover { member: MemberId(2) });
+    second_is_back(&mut story);
+    let stuck = |story: &mut Story, stuck| {
+        story.watch.heard.get_mut(&MemberId(2)).expect("was heard").stuck = stuck;
+        story.decide()
+    };
+    assert_eq!(stuck(&mut story, true), []);
+    assert_eq!(stuck(&mut story, false), [ENTER]);
 }
 
 #[test]
