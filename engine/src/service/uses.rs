@@ -115,13 +115,8 @@ impl Core {
                 self.settled(usage.object).ok_or_else(|| not_found(usage.object))?
             }
         };
-        let output =
-            tokio::time::timeout(limits::ATTEMPT, self.operate(name, usage)).await.map_err(|_| {
-                Failure::new(
-                    FailureKind::TokenFailed,
-                    format!("the token of {} did not answer in time", self.named(self.me)),
-                )
-            })??;
+        let working = tokio::time::timeout(limits::ATTEMPT, self.operate(name, usage)).await;
+        let output = working.map_err(|_| self.late())??;
         self.fenced()?;
         // Removed while the token worked: the answer would come after the deletion's.
         let still = self.agreed.read(|s| s.object(usage.object).is_some_and(|o| o.phase == Phase::Settled));

@@ -142,17 +142,25 @@ impl Core {
         Ok(SlotAnswer::Output(SecretBytes(self.in_time(limits::ATTEMPT, self.token.random(bytes)).await?)))
     }
 
-    /// A token's work, within a limit.
+    /// A token's work, within a limit. One that does not come to it in time has failed only if nothing comes out of it.
     pub(super) async fn in_time<T>(
         &self,
         limit: Duration,
         work: impl Future<Output = Result<T, TokenError>>,
     ) -> Result<T, Failure> {
-        let done = tokio::time::timeout(limit, work).await.map_err(|_| {
-            let text = format!("the token of {} did not answer in time", self.me);
-            Failure::new(FailureKind::TokenFailed, text)
-        })?;
+        let done = tokio::time::timeout(limit, work).await.map_err(|_| self.late())?;
         done.map_err(|error| token_failure(self.me, &error))
+    }
+
+    /// The token did not come to a use in time.
+    pub(in super::super) fn late(&self) -> Failure {
+        let me = self.named(self.me);
+        if self.token.is_hung() {
+            return Failure::new(FailureKind::TokenFailed, format!("the token of {me} does not answer"));
+        }
+        let seconds = limits::ATTEMPT.as_secs();
+        let text = format!("the token of {me} is busy with others: it did not come to this in {seconds} s");
+        Failure::new(FailureKind::Busy, text)
     }
 
     /// Which content of an agreed key is in force.
