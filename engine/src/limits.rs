@@ -154,6 +154,11 @@ pub const LOG_KEPT_ENTRIES: u64 = 5_000;
 pub const TOKEN_QUEUE_MAX: usize = 1024;
 /// Threads (each owning a session) of one token.
 pub const TOKEN_THREADS: usize = 4;
+/// Times its limit that a job may be at a token from which others return meanwhile: as many as are there at once, since
+/// some tokens do one thing at a time.
+pub const TOKEN_TURNS_MAX: u32 = 8;
+/// Jobs that may begin later than one that is past its limit, and return before it.
+pub const TOKEN_OVERTAKEN_MAX: u32 = 64;
 
 /// The longest pause after an import in which a token's keys are used undisturbed. Such a pause is made only while
 /// keys are in use, and is no longer than the import was.

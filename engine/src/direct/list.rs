@@ -125,6 +125,13 @@ impl List {
         }
     }
 
+    /// Takes the note back: the group has refused the object.
+    pub fn end_adoption(&mut self, object: ObjectId) {
+        if let Some(made) = self.objects.get_mut(&object) {
+            made.adoption = None;
+        }
+    }
+
     /// Takes an object out: it has become the group's, or is undone.
     pub fn hand_over(&mut self, object: ObjectId) {
         self.objects.remove(&object);

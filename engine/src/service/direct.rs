@@ -36,7 +36,8 @@ impl Core {
         };
         let member = self.named(member);
         vec![format!(
-            "{member}: if anything was changed on its own slot, that waits for the next time: {why}"
+            "{member}: if anything was changed on its own slot, ending that is still under way, or waits for the next \
+             time: {why}"
         )]
     }
 
@@ -159,7 +160,16 @@ impl Core {
             }
         };
         let adoption = Adoption { request, content: made.content, envelope: made.envelope.clone() };
-        self.at_primary(ClientRequest::Adopt(Box::new(adoption))).await?;
+        if let Err(failure) = self.at_primary(ClientRequest::Adopt(Box::new(adoption))).await {
+            // The group says no under this id for ever: the next time asks anew.
+            if failure.kind == FailureKind::Refused {
+                let before = self.direct.list();
+                let mut list = List::clone(&before);
+                list.end_adoption(object);
+                self.save_direct(&before, list).await?;
+            }
+            return Err(failure);
+        }
         let before = self.direct.list();
         let mut list = List::clone(&before);
         list.hand_over(object);

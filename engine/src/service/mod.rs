@@ -253,6 +253,10 @@ impl Handler for Service {
         }
     }
 
+    fn is_hung(&self) -> bool {
+        self.0.token.is_hung()
+    }
+
     fn closed(&self, connection: ConnectionId) {
         self.0.joins.forget(connection);
     }

@@ -3,7 +3,6 @@
 use super::{Core, not_found, token_failure};
 use crate::domain::{ContentKey, MemberId, ObjectClass, ObjectId};
 use crate::limits;
-use crate::state::Phase;
 use crate::token::UsedKey;
 use crate::virtual_slot::policy::Need;
 use crate::virtual_slot::{Traits, ckr};
@@ -115,18 +114,14 @@ impl Core {
                 self.settled(usage.object).ok_or_else(|| not_found(usage.object))?
             }
         };
-        let output =
-            tokio::time::timeout(limits::ATTEMPT, self.operate(name, usage)).await.map_err(|_| {
-                Failure::new(
-                    FailureKind::TokenFailed,
-                    format!("the token of {} did not answer in time", self.named(self.me)),
-                )
-            })??;
+        let working = tokio::time::timeout(limits::ATTEMPT, self.operate(name, usage)).await;
+        let output = working.map_err(|_| self.late())??;
         self.fenced()?;
-        // Removed while the token worked: the answer would come after the deletion's.
-        let still = self.agreed.read(|s| s.object(usage.object).is_some_and(|o| o.phase == Phase::Settled));
-        if !still {
-            return Err(not_found(usage.object));
+        match self.settled(usage.object) {
+            // Removed while the token worked: the answer would come after the deletion's.
+            None => return Err(not_found(usage.object)),
+            Some(now) if now != name => self.permitted(now, usage).map(drop)?,
+            Some(_) => {}
         }
         Ok(Answer::Used { output: SecretBytes(output), by: self.me })
     }
@@ -136,6 +131,13 @@ impl Core {
         name: ContentKey,
         usage: &UseRequest,
     ) -> Result<zeroize::Zeroizing<Vec<u8>>, Failure> {
+        let key = self.permitted(name, usage)?;
+        let done = self.token.operate(key, &usage.kind, &usage.mechanism, &usage.data.0).await;
+        done.map_err(|error| token_failure(self.me, &error))
+    }
+
+    /// The key as the token takes it, if its flags permit this use.
+    fn permitted(&self, name: ContentKey, usage: &UseRequest) -> Result<UsedKey, Failure> {
         let (traits, key) = self.known_key(usage.object, name)?;
         if traits.algorithm.is_none() {
             return Err(Failure::new(FailureKind::BadRequest, format!("object {} is no key", usage.object)));
@@ -145,8 +147,7 @@ impl Core {
             let text = format!("object {} does not have {needed}", usage.object);
             return Err(Failure::pkcs11(ckr::KEY_FUNCTION_NOT_PERMITTED, text));
         }
-        let done = self.token.operate(key, &usage.kind, &usage.mechanism, &usage.data.0).await;
-        done.map_err(|error| token_failure(self.me, &error))
+        Ok(key)
     }
 
     /// What a use needs of an agreed object. Its envelope is opened only while the catalogue lags behind.

@@ -146,6 +146,7 @@ impl Bench {
     }
 
     fn borrow(&self) -> Result<Desk, TokenError> {
+        let deadline = Clock.now() + limits::ATTEMPT;
         let mut desks = self.desks.lock();
         loop {
             if desks.closed {
@@ -156,7 +157,7 @@ impl Bench {
                 desks.lent += 1;
                 return Ok(desks.idle.pop().unwrap_or_default());
             }
-            if self.freed.wait_for(&mut desks, limits::ATTEMPT).timed_out() {
+            if self.freed.wait_until(&mut desks, deadline).timed_out() {
                 return Err(TokenError::Busy(desks.lent));
             }
         }

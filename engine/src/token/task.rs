@@ -536,6 +536,11 @@ impl Token {
         hangs
     }
 
+    /// True if a job hung when [`Token::hangs`] last looked.
+    pub fn is_hung(&self) -> bool {
+        self.shared.ledger.calls.is_hung()
+    }
+
     /// Says that the token may be broken: another one did what it would not.
     pub fn suspect(&self) {
         self.shared.ledger.calls.doubt.notify_one();

@@ -106,6 +106,11 @@ pub trait Handler: Send + Sync + 'static {
         Err(Box::new(request))
     }
 
+    /// True while what [`Handler::handle_now`] does may never end: its callers are answered in its place.
+    fn is_hung(&self) -> bool {
+        false
+    }
+
     /// The connection is gone and none of its requests is being answered any more.
     fn closed(&self, _connection: ConnectionId) {}
 

@@ -75,7 +75,7 @@ pub async fn serve_unix(
     });
     tokio::select! {
         () = serving => {}
-        () = server.lines.tell() => {}
+        () = server.lines.tell(&*server.handler) => {}
     }
 }
 

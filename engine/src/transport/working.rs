@@ -1,8 +1,8 @@
 //! Tells applications that wait for an answer that this member lives: a call that takes long is no failure, and a member
 //! that says nothing is one. One task looks through all calls under way; the threads that answer them do nothing for it.
 
-use super::ConnectionId;
 use super::server::encode;
+use super::{ConnectionId, Handler};
 use crate::clock::Clock;
 use crate::frames::frame::Reply;
 use crate::limits;
@@ -32,7 +32,7 @@ pub(super) struct Call {
     id: u64,
     /// When its caller must hear something.
     due: Instant,
-    /// When its thread has been at the token for too long: it may never come back. None once it is not there.
+    /// When its thread has been gone for so long that it may be hanging in the token. None once it is not there.
     until: Option<Instant>,
 }
 
@@ -50,13 +50,14 @@ impl Lines {
     }
 
     /// Tells whoever must hear something, for ever.
-    pub async fn tell(&self) {
+    pub async fn tell(&self, handler: &dyn Handler) {
         let mut tick = interval(limits::WORKING_LOOK);
         loop {
             tick.tick().await;
             let lines: Vec<_> = self.0.lock().values().cloned().collect();
             let now = Clock.now();
-            lines.iter().for_each(|line| line.tell(now));
+            let hung = handler.is_hung();
+            lines.iter().for_each(|line| line.tell(now, hung));
         }
     }
 }
@@ -83,10 +84,11 @@ impl Line {
         call
     }
 
-    fn tell(&self, now: Instant) {
+    /// `hung` says that nothing comes out of the token: a long call alone proves nothing, it may wait for its turn.
+    fn tell(&self, now: Instant, hung: bool) {
         // Locked: its answer is being written.
         let Some(mut under_way) = self.call.try_lock() else { return };
-        if let Some(hung) = under_way.take_if(|call| call.until.is_some_and(|until| now >= until)) {
+        if let Some(hung) = under_way.take_if(|call| hung && call.until.is_some_and(|until| now >= until)) {
             return self.give_up(hung.id);
         }
         let Some(call) = under_way.as_mut().filter(|call| now >= call.due) else { return };
@@ -130,21 +132,21 @@ mod tests {
         let mut reader = FrameStream::new(there);
         let mut heard = || reader.read::<Reply<Response>>(limits::FRAME_MAX_BYTES).ok().flatten();
         let now = Clock.now();
-        line.tell(now + limits::OVERALL);
+        line.tell(now + limits::OVERALL, true);
         assert!(heard().is_none(), "no call is under way");
         line.begin(7);
         line.may_wait();
         let now = Clock.now();
-        line.tell(now);
+        line.tell(now, true);
         assert!(heard().is_none(), "it has just begun");
         for round in 1..3 {
-            line.tell(now + limits::MEMBER_HEARTBEAT * round + limits::WORKING_LOOK);
+            line.tell(now + limits::MEMBER_HEARTBEAT * round + limits::WORKING_LOOK, true);
             assert!(matches!(heard(), Some((7, Reply::Working))));
         }
         let answering = line.end();
-        line.tell(now + limits::OVERALL);
+        line.tell(now + limits::OVERALL, true);
         drop(answering);
-        line.tell(now + limits::OVERALL);
+        line.tell(now + limits::OVERALL, true);
         assert!(heard().is_none(), "the call has ended");
         lines.remove(ConnectionId(1));
         assert!(lines.0.lock().is_empty());
@@ -160,9 +162,12 @@ mod tests {
             || reader.read::<Reply<Response>>(limits::FRAME_MAX_BYTES).expect("a frame or the end");
         let now = Clock.now();
         line.begin(7);
-        line.tell(now + limits::ATTEMPT);
+        line.tell(now + limits::ATTEMPT, true);
         assert!(matches!(heard(), Some((7, Reply::Working))));
-        line.tell(now + limits::ATTEMPT * 2);
+        // A slow token is none that hangs.
+        line.tell(now + limits::ATTEMPT * 2, false);
+        assert!(matches!(heard(), Some((7, Reply::Working))));
+        line.tell(now + limits::ATTEMPT * 2, true);
         let answer = heard();
         let Some((7, Reply::Response(Response::Failed(failure)))) = answer else { panic!("{answer:?}") };
         assert_eq!(failure.kind, FailureKind::TokenFailed);

@@ -19,7 +19,8 @@ pub struct SlotCall {
     pub ticket: Option<Ticket>,
     /// The highest index among the answers that this application has had: the answer shows at least that.
     pub seen: LogIndex,
-    /// Which try of the same call this is, from 1; for people alone.
+    /// Which try of the same call this is, from 1; 0 if the asker does not count. A member that does not serve itself
+    /// refuses the first one, where another may do it as well, and hands the later ones on.
     pub tries: u8,
     /// What is asked.
     pub ask: SlotRequest,

@@ -290,6 +290,27 @@ async fn a_slow_token_is_no_failed_one() {
     assert!(!group.members[SICK].log().contains("the token failed"), "{}", group.members[SICK].log());
 }
 
+/// A device that does one thing at a time, and more threads than it serves within an attempt: each waits for its turn,
+/// and none is told that the token failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_does_one_thing_at_a_time_is_no_failed_one() {
+    const SERVE_MS: u64 = 300;
+    let _turn = turn().await;
+    let (group, config) = group_with(&[Shim]).await;
+    let mut application = Application::start(&config);
+    group.members[0].play(&format!("C_Sign serve {SERVE_MS}"));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let time = FAULT * 2;
+    application.work_for(time);
+    // Every call succeeds, or the application says otherwise.
+    let (count, longest) = application.worked();
+    println!("{count} signatures in {time:?}, the longest pause {longest:?}");
+    let log = group.members[0].log();
+    assert!(!log.contains("the token failed"), "{log}");
+    let served = u64::try_from(time.as_millis()).expect("is short") / SERVE_MS;
+    assert!(count >= served / 2, "{count} signatures, and the device does {served}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_logs_in_by_a_protected_path() {
     let _turn = turn().await;

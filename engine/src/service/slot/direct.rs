@@ -32,6 +32,18 @@ fn refused(what: &str) -> Failure {
     Failure::pkcs11(ckr::FUNCTION_REJECTED, text)
 }
 
+/// Refuses what is on its way to the group: the group would have it as it was, beside what this member makes of it.
+fn unclaimed(made: &Kept) -> Result<&Kept, Failure> {
+    if made.adoption.is_none() {
+        return Ok(made);
+    }
+    let text = format!(
+        "object {} may be the group's already: run 'keyraft synchronize', which ends that, and try again",
+        made.content.object
+    );
+    Err(Failure::new(FailureKind::Busy, text))
+}
+
 impl Core {
     /// Carries out a call on this member's own slot.
     pub(in crate::service) async fn slot_direct(&self, mut call: SlotCall) -> Result<Answer, Failure> {
@@ -39,9 +51,23 @@ impl Core {
             call.direct = false;
             return self.login_anywhere(Box::new(call)).await;
         }
-        let answer = self.direct_answer(&call).await?;
+        let answer = self.direct_answer(&call).await.map_err(|failure| self.final_here(failure))?;
         let index = self.agreed.read(|state| state.applied());
         Ok(Answer::Slot(Box::new(SlotReply { index, answer })))
+    }
+
+    /// No other member can stand in on this slot: what a standby does not do would be asked for until the time is up.
+    fn final_here(&self, failure: Failure) -> Failure {
+        if failure.kind != FailureKind::Standby {
+            return failure;
+        }
+        let me = self.named(self.me);
+        let text = format!(
+            "{me} is a standby, whose own slot does nothing while active members serve: use the group's slot, or run \
+             'keyraft member activate {}'",
+            self.me
+        );
+        Failure::pkcs11(ckr::FUNCTION_REJECTED, text)
     }
 
     async fn direct_answer(&self, call: &SlotCall) -> Answered {
@@ -64,10 +90,9 @@ impl Core {
             SlotRequest::SetAttributes { key: KeyRef::Object(object), attributes, .. } => {
                 self.direct_set(*object, attributes, asker).await
             }
-            SlotRequest::Make { change, keep: Keep::Agreed, .. } => match self.local(&call.ask)? {
-                SlotRequest::Make { by, .. } => answered(self.direct_make(*change, &by, asker).await),
-                _ => Err(Failure::new(FailureKind::Internal, "a call became another one")),
-            },
+            ask @ SlotRequest::Make { change, keep: Keep::Agreed, .. } => {
+                answered(self.direct_make(*change, ask, asker).await)
+            }
             ask => {
                 let local = SlotCall { ask: self.local(ask)?, ..call.clone() };
                 let answer = self.slot_answer(&local).await?;
@@ -171,15 +196,29 @@ impl Core {
         self.slot_read(object, asker).await
     }
 
+    /// Waits until no other change of what is this member's alone is under way, but not for the end of a long one.
+    async fn take_turn(&self) -> Result<tokio::sync::MutexGuard<'_, ()>, Failure> {
+        tokio::time::timeout(limits::ATTEMPT, self.direct_turn.lock()).await.map_err(|_| {
+            let text = format!("another change of what is {}'s alone is under way: try again", self.me);
+            Failure::new(FailureKind::Busy, text)
+        })
+    }
+
     /// Makes objects of this member alone.
-    async fn direct_make(&self, change: Change, by: &MakeBy, asker: Asker) -> Result<SlotAnswer, Halt> {
-        let _turn = self.direct_turn.lock().await;
+    async fn direct_make(&self, change: Change, ask: &SlotRequest, asker: Asker) -> Result<SlotAnswer, Halt> {
+        let _turn = self.take_turn().await?;
         let before = self.direct.list();
         let mut list = List::clone(&before);
         let mut ids = list.made_by(change.request);
         if ids.is_empty() {
-            let birth = self.birth(by, asker).await?;
+            let SlotRequest::Make { by, .. } = self.local(ask)? else {
+                return Err(Failure::new(FailureKind::Internal, "a call became another one").into());
+            };
+            let birth = self.birth(&by, asker).await?;
             let (generation, contents) = self.born(&birth).await?;
+            // A key that it came from may have been deleted while the token worked, or this member been cut off.
+            self.fenced()?;
+            self.local(ask)?;
             ids = list.next_ids(contents.len() as u64).map_err(Failure::from)?;
             let mut kept = Vec::new();
             for (object, mut content) in ids.iter().zip(contents) {
@@ -223,7 +262,7 @@ impl Core {
             let text = "the object is the group's: change its attributes on the group's slot";
             return Err(Failure::pkcs11(ckr::ACTION_PROHIBITED, text));
         }
-        let _turn = self.direct_turn.lock().await;
+        let _turn = self.take_turn().await?;
         let before = self.direct.list();
         let mut list = List::clone(&before);
         let none = || Failure::pkcs11(ckr::OBJECT_HANDLE_INVALID, format!("there is no object {object}"));
@@ -232,7 +271,7 @@ impl Core {
         let record = template::change(&opened.content.record, attributes)?;
         let body = EnvelopeContent { record, wrapped: opened.content.wrapped.clone() };
         let next = ContentKey { version: Version(old.version.0 + 1), ..old };
-        let request = list.object(object).ok_or_else(none)?.request;
+        let request = unclaimed(list.object(object).ok_or_else(none)?)?.request;
         list.put(vec![self.seal_direct(next, &body, request)?])?;
         self.save_direct(&before, list).await?;
         self.forget_direct(old).await;
@@ -241,7 +280,7 @@ impl Core {
 
     /// C_DestroyObject on this member alone. What is the group's stays there for the others.
     async fn direct_destroy(&self, change: Change, object: ObjectId, asker: Asker) -> Answered {
-        let _turn = self.direct_turn.lock().await;
+        let _turn = self.take_turn().await?;
         let before = self.direct.list();
         let mut list = List::clone(&before);
         if list.has_ended(change.request) {

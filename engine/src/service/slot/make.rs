@@ -77,6 +77,7 @@ impl Core {
             let birth = self.birth(by, asker).await?;
             let made = self.make_session(&birth).await?;
             self.fenced()?;
+            self.source_still_there(by)?;
             return Ok(SlotAnswer::Made(made));
         }
         let context = self.context(change.request, change.watermark, &unsealed(by))?;
@@ -89,6 +90,23 @@ impl Core {
         };
         let made = ids.into_iter().map(|id| self.made(id)).collect::<Result<_, _>>()?;
         Ok(SlotAnswer::Made(made))
+    }
+
+    /// Refuses what came from an agreed object that was deleted while the token worked: the answer would come after the
+    /// deletion's.
+    fn source_still_there(&self, by: &MakeBy) -> Result<(), Failure> {
+        let (key, code) = match by {
+            MakeBy::Copy { of, .. } => (of, ckr::OBJECT_HANDLE_INVALID),
+            MakeBy::Unwrap { unwrapping, .. } => (unwrapping, ckr::UNWRAPPING_KEY_HANDLE_INVALID),
+            MakeBy::Derive { base, .. } => (base, ckr::KEY_HANDLE_INVALID),
+            MakeBy::Generate { .. } | MakeBy::GeneratePair { .. } | MakeBy::Create { .. } => return Ok(()),
+        };
+        match key {
+            KeyRef::Object(object) if self.settled(*object).is_none() => {
+                Err(Failure::pkcs11(code, format!("there is no object {object} any more")))
+            }
+            KeyRef::Object(_) | KeyRef::Session { .. } => Ok(()),
+        }
     }
 
     fn made(&self, object: ObjectId) -> Result<Made, Failure> {

@@ -88,8 +88,9 @@ pub(super) fn is_change(ask: &SlotRequest) -> bool {
 }
 
 impl Core {
-    /// Carries out a call on the virtual slot: here, or at another in-sync member where this one cannot. `by` becomes
-    /// the member that did it, or said no last.
+    /// Carries out a call on the virtual slot: here, or at another in-sync member where this one cannot. The first try
+    /// of what any member can do is refused instead by one that does not serve. `by` becomes the member that did it, or
+    /// said no last.
     pub(super) async fn slot(&self, call: SlotCall, by: &mut MemberId) -> Result<Answer, Failure> {
         let repeatable = matches!(&call.ask, SlotRequest::Use { .. } | SlotRequest::Wrap { .. });
         let mut failure = match self.slot_here(&call).await {
@@ -97,6 +98,11 @@ impl Core {
             Err(failure) if repeatable && failure.is_doubtful() => failure,
             done => return done,
         };
+        let own = self.does_not_serve(&failure);
+        // It would be a detour for every further call: the module goes elsewhere, and comes back if nobody else serves.
+        if own && call.tries == 1 && !is_change(&call.ask) {
+            return Err(failure);
+        }
         let doubtful = failure.is_doubtful();
         let limit = match &call.ask {
             SlotRequest::Make { .. } => limits::GENERATE_ATTEMPT,
@@ -123,10 +129,23 @@ impl Core {
                 Err(next) if next.remedy() == Remedy::GiveUp => return Err(next),
                 // What this member's own token said stands until another one has an opinion.
                 Err(_) if doubtful => {}
+                // Why this member does not serve is what its caller must know.
+                Err(_) if own => {}
                 Err(next) => failure = next,
             }
         }
         if standby { self.slot_here(&call).await } else { Err(failure) }
+    }
+
+    /// True if a failure says that this member serves nobody now, and not that it cannot do this one thing.
+    fn does_not_serve(&self, failure: &Failure) -> bool {
+        match failure.kind {
+            FailureKind::Stopping => true,
+            FailureKind::NotInSync | FailureKind::Standby | FailureKind::TokenFailed => {
+                self.may_serve().is_err()
+            }
+            _ => false,
+        }
     }
 
     /// Carries out a call on the virtual slot at this member, or says who can.

@@ -121,6 +121,7 @@ impl Core {
         asker: Asker,
     ) -> Result<SlotAnswer, Halt> {
         self.may_serve()?;
+        let before = (self.version_of(wrapping), self.version_of(key));
         let by = self.opened(wrapping, ckr::WRAPPING_KEY_HANDLE_INVALID).await?;
         let target = self.opened(key, ckr::KEY_HANDLE_INVALID).await?;
         may_wrap(&by.content.record, &target.content.record, mechanism.number, asker)?;
@@ -129,6 +130,11 @@ impl Core {
         self.fenced()?;
         self.still_there(wrapping, Need::Wrap)?;
         self.still_there(key, Need::Sign)?;
+        if before != (self.version_of(wrapping), self.version_of(key)) {
+            let by = self.opened(wrapping, ckr::WRAPPING_KEY_HANDLE_INVALID).await?;
+            let target = self.opened(key, ckr::KEY_HANDLE_INVALID).await?;
+            may_wrap(&by.content.record, &target.content.record, mechanism.number, asker)?;
+        }
         Ok(SlotAnswer::Output(SecretBytes(Zeroizing::new(wrapped))))
     }
 
@@ -139,20 +145,34 @@ impl Core {
             return Err(Failure::new(FailureKind::BadRequest, text));
         }
         self.may_answer()?;
-        Ok(SlotAnswer::Output(SecretBytes(self.in_time(limits::ATTEMPT, self.token.random(bytes)).await?)))
+        let random = self.in_time(limits::ATTEMPT, self.token.random(bytes)).await;
+        let output = random.map_err(|failure| match failure.kind {
+            // There is nothing wrong with the request: another member's token gives what this one does not.
+            FailureKind::Refused => Failure::new(FailureKind::TokenFailed, failure.message),
+            _ => failure,
+        })?;
+        Ok(SlotAnswer::Output(SecretBytes(output)))
     }
 
-    /// A token's work, within a limit.
+    /// A token's work, within a limit. One that does not come to it in time has failed only if nothing comes out of it.
     pub(super) async fn in_time<T>(
         &self,
         limit: Duration,
         work: impl Future<Output = Result<T, TokenError>>,
     ) -> Result<T, Failure> {
-        let done = tokio::time::timeout(limit, work).await.map_err(|_| {
-            let text = format!("the token of {} did not answer in time", self.me);
-            Failure::new(FailureKind::TokenFailed, text)
-        })?;
+        let done = tokio::time::timeout(limit, work).await.map_err(|_| self.late())?;
         done.map_err(|error| token_failure(self.me, &error))
+    }
+
+    /// The token did not come to a use in time.
+    pub(in super::super) fn late(&self) -> Failure {
+        let me = self.named(self.me);
+        if self.token.is_hung() {
+            return Failure::new(FailureKind::TokenFailed, format!("the token of {me} does not answer"));
+        }
+        let seconds = limits::ATTEMPT.as_secs();
+        let text = format!("the token of {me} is busy with others: it did not come to this in {seconds} s");
+        Failure::new(FailureKind::Busy, text)
     }
 
     /// Which content of an agreed key is in force.
