@@ -2,7 +2,7 @@
 //! all members are equal.
 
 use super::clients::a_client;
-use keyraft_tests::TokenKind::Embedded;
+use keyraft_tests::TokenKind::{Embedded, Shim};
 use keyraft_tests::disk::Small;
 use keyraft_tests::keys::{everywhere, list};
 use keyraft_tests::network::Network;
@@ -24,9 +24,20 @@ enum Fault {
     Stopped,
     /// Nothing comes to it or goes from it any more.
     Cut,
+    /// Its token's calls do not return.
+    TokenHangs,
+    /// Its token's calls fail.
+    TokenFails,
     /// Its data folder takes nothing more.
     DiskFull,
 }
+
+/// All of them, as they come.
+const FAULTS: [Fault; 6] =
+    [Fault::Killed, Fault::Stopped, Fault::Cut, Fault::TokenHangs, Fault::TokenFails, Fault::DiskFull];
+/// Whose token may be sick, and whose disk full.
+const SICK: usize = 1;
+const FULL: usize = 2;
 
 /// How long each fault lasts, and how often all of them come; more of both in `make soak`.
 fn schedule() -> (Duration, usize) {
@@ -37,13 +48,13 @@ fn schedule() -> (Duration, usize) {
     (Duration::from_secs(number("KEYRAFT_FAULT_SECONDS", 5)), number("KEYRAFT_FAULT_ROUNDS", 1) as usize)
 }
 
-/// A group whose members have a network each, the last member's data on a disk of its own, and the folder of an
-/// application.
+/// A group whose members have a network each, one token behind a shim that can make it sick, one member's data on a disk
+/// of its own; and the folder of an application.
 async fn group_to_hurt() -> (Group, Network, Small, std::path::PathBuf) {
-    let mut group = Group::prepare(&[Embedded; 3]);
+    let mut group = Group::prepare(&[Embedded, Shim, Embedded]);
     let network = Network::around(&mut group);
-    std::fs::create_dir(group.members[2].data()).expect("is made");
-    let disk = Small::mount(&group.members[2].data(), 64);
+    std::fs::create_dir(group.members[FULL].data()).expect("is made");
+    let disk = Small::mount(&group.members[FULL].data(), 64);
     group.begin().await;
     let folder = a_client(&group).await;
     (group, network, disk, folder)
@@ -71,6 +82,12 @@ async fn hurt(
             tokio::time::sleep(lasts).await;
             network.heal(index);
         }
+        Fault::TokenHangs | Fault::TokenFails => {
+            let what = if matches!(fault, Fault::TokenHangs) { "hang" } else { "fail 0x30" };
+            group.members[index].play(&format!("C_Sign {what}\nC_Encrypt {what}\n"));
+            tokio::time::sleep(lasts).await;
+            group.members[index].play("");
+        }
         Fault::DiskFull => {
             let filler = disk.fill();
             tokio::time::sleep(lasts).await;
@@ -97,10 +114,11 @@ async fn no_operation_fails_whatever_happens_to_a_member() {
     let key = told.good(&format!("ec {session} token signs"));
     told.good(&format!("load {THREADS} {key}"));
     for _ in 0..rounds {
-        for fault in [Fault::Killed, Fault::Stopped, Fault::Cut, Fault::DiskFull] {
+        for fault in FAULTS {
             let primary = group.status(0).await.primary.expect("a primary");
             let index = match fault {
-                Fault::DiskFull => 2,
+                Fault::DiskFull => FULL,
+                Fault::TokenHangs | Fault::TokenFails => SICK,
                 _ => group.members.iter().position(|m| m.id == primary).expect("is a member"),
             };
             told.good("waited");
