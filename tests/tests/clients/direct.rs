@@ -2,11 +2,14 @@
 //! undoes or adopts it.
 
 use crate::faults::{Application, beside};
+use keyraft_engine::clock::Clock;
+use keyraft_engine::limits;
 use keyraft_tests::clients::{Target, group};
 use keyraft_tests::{Group, TokenKind, turn};
 use std::time::Duration;
 
 const KEY_HANDLE_INVALID: &str = "0x60";
+const FUNCTION_REJECTED: &str = "0x200";
 
 /// An application that works on the slot with this label.
 fn on(target: &Target, label: &str) -> Application {
@@ -208,6 +211,38 @@ async fn a_members_token_is_there_while_it_answers() {
         eventually_answers(&mut other, "open", "error 0xe0 C_OpenSession");
         // Nobody else answers for it.
         assert_eq!(other.refused(&format!("find {session} corner")), "0x32", "CKR_DEVICE_REMOVED");
+    })
+    .await;
+}
+
+/// Nobody can stand in for a standby on its own slot: it says no at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standbys_own_slot_refuses_at_once() {
+    let _turn = turn().await;
+    let group = group(TokenKind::Embedded).await;
+    let target = with_members(&group);
+    let (mut own, session) = beside(move || {
+        let mut own = on(&target, "test/c");
+        let session = own.login();
+        own.good(&format!("aes {session} token before"));
+        (own, session)
+    })
+    .await;
+    let id = group.members[2].id.to_string();
+    group.json(0, &["member", "standby", &id]).await;
+    let (mut own, session) = beside(move || {
+        let begun = Clock.now();
+        assert_eq!(own.refused(&format!("aes {session} token after")), FUNCTION_REJECTED);
+        assert_eq!(own.refused(&format!("find {session} before")), FUNCTION_REJECTED);
+        let waited = Clock.now() - begun;
+        assert!(waited < limits::ATTEMPT, "it took {waited:?}");
+        (own, session)
+    })
+    .await;
+    group.json(0, &["member", "activate", &id]).await;
+    beside(move || {
+        let key = own.good(&format!("aes {session} token after"));
+        assert_eq!(own.good(&format!("find {session} after")), format!("[{key}]"));
     })
     .await;
 }

@@ -2,6 +2,7 @@
 //! all the active members go offline. In this event, all standby members are immediately promoted to active service",
 //! and "You can configure your auto-recovery settings to require as much manual intervention as is convenient".
 
+use super::failover::{Application, group_with};
 use keyraft_engine::clock::Clock;
 use keyraft_engine::domain::{Curve, KeyAlgorithm, MemberId};
 use keyraft_engine::limits;
@@ -114,6 +115,37 @@ async fn a_standby_serves_nothing_until_no_active_member_is_left() {
     group.start(0).await;
     group.wait_in_sync().await;
     everywhere(&group.members[2].socket, 3).await;
+}
+
+/// A standby would hand every call on: an application that knows it asks the active members instead, and the standby once
+/// they are gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_passes_a_standby_over_until_it_serves() {
+    const WORK: Duration = Duration::from_secs(6);
+    let _turn = turn().await;
+    let (mut group, config) = group_with(&[Embedded; 3]).await;
+    let standby = group.members[2].id.to_string();
+    group.json(0, &["member", "standby", &standby]).await;
+    let mut application = Application::start(&config);
+    application.work_for(Duration::from_secs(2));
+    let (count, longest) = application.worked();
+    println!("beside a standby: {count} signatures, the longest pause {longest:?}");
+    let all = group.json(0, &["explain", "--last", "1000"]).await;
+    let signed: Vec<_> = all["operations"].as_array().expect("a list").iter().collect();
+    let signed = || signed.iter().filter(|row| row["what"] == "sign" && row["result"] == "CKR_OK");
+    assert!(signed().count() > 100, "{} of {count} signatures are told of", signed().count());
+    let through = signed().filter(|row| row["asked"] == standby.as_str()).count();
+    assert_eq!(through, 0, "signatures went through the standby");
+
+    application.work_for(WORK);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    group.kill(0);
+    group.kill(1);
+    let (count, longest) = application.worked();
+    println!("both active members killed: {count} signatures, the longest pause {longest:?}");
+    assert!(longest < limits::MEMBER_DEAD * 3, "{count} signatures, the longest pause {longest:?}");
+    application.work_for(Duration::from_secs(1));
+    assert!(application.worked().0 > 100, "the standby signs");
 }
 
 #[tokio::test]
