@@ -43,7 +43,9 @@ async fn a_silent_primary_takes_no_healthy_member_along() {
         let socket = &group.members[left[0]].socket;
         let next = eventually(async || {
             let seen = status(socket, limits::ATTEMPT).await.map_err(|e| e.to_string())?;
-            seen.primary.filter(|leads| ids.contains(leads)).ok_or_else(|| format!("{:?} leads", seen.primary))
+            seen.primary
+                .filter(|leads| ids.contains(leads))
+                .ok_or_else(|| format!("{:?} leads", seen.primary))
         })
         .await;
         println!("round {round}: {next} leads {:?} after the primary fell silent", began.elapsed());
