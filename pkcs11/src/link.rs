@@ -121,6 +121,8 @@ struct Errand {
     lost_one: bool,
     /// Members that refused this application in the last round.
     refusals: usize,
+    /// Rounds that have begun.
+    rounds: u32,
 }
 
 /// How an attempt at a member ended.
@@ -180,7 +182,6 @@ impl Link {
     }
 
     fn errand(&self, call: SlotCall, pace: Pace) -> Errand {
-        self.mind.earn();
         let begun = Clock.now();
         Errand {
             repeatable: data_bytes(&call.ask) <= self.replay_bytes_max,
@@ -191,6 +192,7 @@ impl Link {
             attempt: pace.attempt(),
             lost_one: false,
             refusals: 0,
+            rounds: 0,
         }
     }
 
@@ -212,12 +214,15 @@ impl Link {
     fn round(&self, errand: &mut Errand) -> std::result::Result<SlotReply, Lost> {
         let mut last = Lost::Nobody;
         errand.refusals = 0;
-        let order = self.mind.order(errand.pace);
+        let now = if errand.rounds == 0 { errand.begun } else { Clock.now() };
+        let (order, mut first) = self.mind.start(errand.pace, now, errand.rounds == 0);
+        errand.rounds = errand.rounds.saturating_add(1);
         let due = order.due.filter(|due| self.is_back(*due, errand.deadline));
         let known = order.members.into_iter().filter(|member| Some(*member) != due);
         let mut members = due.into_iter().chain(known).peekable();
         while let Some(member) = members.next() {
-            let (lost, free) = match self.attempt(member, errand) {
+            let call = first.take().unwrap_or_else(|| self.mind.begin(member, errand.pace));
+            let (lost, free) = match self.attempt(call, errand) {
                 Next::End(reply) => return reply,
                 Next::Another(lost) => (lost, true),
                 Next::Second(lost) => (lost, false),
@@ -285,21 +290,20 @@ impl Link {
         }
     }
 
-    /// One attempt at a member.
-    fn attempt(&self, index: usize, errand: &mut Errand) -> Next {
-        let member = &self.members[index];
-        if let ClientRequest::Slot(call) = &mut errand.request {
-            call.tries = call.tries.saturating_add(1);
+    /// One attempt at a member, which has begun.
+    fn attempt(&self, call: Call, errand: &mut Errand) -> Next {
+        let member = &self.members[call.member];
+        if let ClientRequest::Slot(asked) = &mut errand.request {
+            asked.tries = asked.tries.saturating_add(1);
         }
-        let call = self.mind.begin(index, errand.pace);
-        let mut leave = Clock.now() + errand.attempt;
+        let mut leave = call.begun + errand.attempt;
         let mut goes_on = || {
             self.mind.heard(&call);
             if Clock.now() < leave {
                 return true;
             }
             leave += errand.attempt;
-            !(errand.repeatable && self.mind.may_leave(index))
+            !(errand.repeatable && self.mind.may_leave(call.member))
         };
         let mut lost = false;
         let ended = member.call(&errand.request, errand.repeatable, errand.deadline, &mut goes_on, &mut lost);

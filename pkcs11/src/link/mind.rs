@@ -38,6 +38,12 @@ impl State {
         };
         balancer.order(watch, class, now, &mut roll)
     }
+
+    fn begin(&mut self, member: usize, pace: Pace, now: Instant) -> Call {
+        let call = self.watch.begin(member, pace.class(), now);
+        self.balancer.begin(&call);
+        call
+    }
 }
 
 impl Mind {
@@ -56,15 +62,13 @@ impl Mind {
         Self { state: Mutex::new(state), here: config.sockets.len() }
     }
 
-    /// A new call is made.
-    pub fn earn(&self) {
-        self.state.lock().budget.earn();
-    }
-
-    /// Whom to ask, in order.
-    pub fn order(&self, pace: Pace) -> Order {
-        let now = Clock.now();
+    /// Whom to ask, in order, and the call to the first of them, which has begun unless a member that is out comes
+    /// before. `fresh` says that the application has just made this call.
+    pub fn start(&self, pace: Pace, now: Instant, fresh: bool) -> (Order, Option<Call>) {
         let mut state = self.state.lock();
+        if fresh {
+            state.budget.earn();
+        }
         let mut order = state.order(pace.class(), now);
         if pace == Pace::Search
             && let Some(searched) = state.searched
@@ -76,7 +80,9 @@ impl Mind {
         order.members.sort_by_key(|member| *member >= self.here);
         let here = order.members.first().is_some_and(|first| *first < self.here);
         order.due = order.due.filter(|due| *due < self.here || !here);
-        order
+        let first = order.members.first().filter(|_| order.due.is_none());
+        let call = first.map(|first| state.begin(*first, pace, now));
+        (order, call)
     }
 
     /// Takes on to find out whether a member is back. None if somebody else does.
@@ -108,11 +114,7 @@ impl Mind {
 
     /// A call goes to a member.
     pub fn begin(&self, member: usize, pace: Pace) -> Call {
-        let now = Clock.now();
-        let mut state = self.state.lock();
-        let call = state.watch.begin(member, pace.class(), now);
-        state.balancer.begin(&call);
-        call
+        self.state.lock().begin(member, pace, Clock.now())
     }
 
     /// The member works on it.
