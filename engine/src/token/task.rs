@@ -529,11 +529,7 @@ impl Token {
     /// Looks if a job hangs at the token: for how long it has been there. While one does, others are refused and those
     /// under way are given up by [`TokenError::Hangs`]; to be asked often, since nobody else notices.
     pub fn hangs(&self) -> Option<Duration> {
-        let hangs = self.shared.ledger.calls.look(Clock.now());
-        if hangs.is_some() {
-            self.shared.bench.wake();
-        }
-        hangs
+        self.shared.ledger.calls.look(Clock.now()).inspect(|_| self.shared.bench.wake())
     }
 
     /// True if a job hung when [`Token::hangs`] last looked.
