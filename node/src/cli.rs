@@ -429,7 +429,7 @@ pub enum Options {
     /// Show them
     Show,
     /// Set one: partial_keys refuse|allow, allow_inmemory_import true|false, isolated_service serve|fence,
-    /// allow_init_token true|false, auto_recovery RETRIES[,SECONDS] (0 for none, -1 for no end), primary_override
+    /// allow_init_token true|false, auto_recovery RETRIES or RETRIES,SECONDS (0 for none, -1 for no end), primary_override
     /// true|false (priority before uptime when the primary is chosen), uptime_margin_s 0 to 86400 (uptimes that differ by
     /// no more are equal), direct_changes undo|adopt
     Set {
