@@ -1,6 +1,7 @@
 //! Carries a request to the member that can answer it, and follows the remedy of each failure until the deadline.
 
 use super::{Core, slot};
+use crate::consensus::Leadership;
 use crate::domain::MemberId;
 use crate::limits;
 use crate::state::{Command, Duty};
@@ -10,6 +11,7 @@ use crate::wire::{
     Response, SlotRequest,
 };
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Where a request must be carried out.
 enum Place {
@@ -137,6 +139,8 @@ impl Core {
         let bytes =
             crate::codec::encode_secret(&request).map_err(|e| Failure::new(FailureKind::BadRequest, e))?;
         let removes = matches!(request, ClientRequest::RemoveClient(_) | ClientRequest::RemoveMember(_));
+        // It replaces the primary itself.
+        let hands_over = matches!(request, ClientRequest::StepDown { .. });
         drop(request);
         let mut uncertain = false;
         let mut leadership = self.consensus.leadership();
@@ -145,7 +149,20 @@ impl Core {
             let request: ClientRequest = crate::codec::decode(&bytes, limits::FRAME_MAX_BYTES)
                 .map_err(|e| Failure::new(FailureKind::BadRequest, e))?;
             let left = deadline.saturating_duration_since(self.clock.now());
-            let failure = match self.primary_once(request, left).await {
+            let attempt = self.primary_once(request, left);
+            tokio::pin!(attempt);
+            let done = tokio::select! {
+                done = &mut attempt => done,
+                () = self.another_leads(self.consensus.leadership()), if !hands_over => {
+                    // One that handed over answers what it had begun; one that hangs does not.
+                    let answer = tokio::time::timeout(limits::MEMBER_HEARTBEAT, &mut attempt).await;
+                    answer.unwrap_or_else(|_| {
+                        let text = "the primary was replaced before it answered";
+                        Err(Failure::new(FailureKind::Deadline, text))
+                    })
+                }
+            };
+            let failure = match done {
                 Ok(answer) => return Ok(answer),
                 // What an attempt without an answer removed is gone by now.
                 Err(failure) if removes && uncertain && failure.kind == FailureKind::NotFound => {
@@ -163,6 +180,15 @@ impl Core {
                 () = tokio::time::sleep(limits::RETRY_PAUSE) => {}
                 Ok(()) = leadership.changed() => {}
             }
+        }
+    }
+
+    /// Returns once another member leads than the one that does now; never while this one does, which knows itself.
+    async fn another_leads(&self, mut leadership: watch::Receiver<Leadership>) {
+        let asked = leadership.borrow_and_update().leader.filter(|leader| *leader != self.me);
+        let other = |now: &Leadership| now.leader.is_some_and(|leader| Some(leader) != asked);
+        if asked.is_none() || leadership.wait_for(other).await.is_err() {
+            std::future::pending::<()>().await;
         }
     }
 
