@@ -3,9 +3,10 @@
 use super::ask::Member as Asked;
 use super::disk::Small;
 use super::net::Net;
+use super::processes;
 use crate::limits;
 use keyraft_engine::clock::Clock;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -212,7 +213,8 @@ impl Cluster {
         let log = File::options().create(true).append(true).mode(0o600).open(self.log(index));
         let log = log.map_err(|e| format!("{}: {e}", self.log(index).display()))?;
         let mut command = self.command(index)?;
-        command.args(["serve", "--end-with-parent"]).stdout(Stdio::null()).stderr(log);
+        let parent = std::process::id().to_string();
+        command.args(["serve", "--end-with-parent", &parent]).stdout(Stdio::null()).stderr(log);
         let member = self.members.get_mut(index).ok_or_else(|| format!("there is no member {index}"))?;
         if member.child.is_none() {
             member.child = Some(command.spawn().map_err(|error| format!("nsenter: {error}"))?);
@@ -228,10 +230,8 @@ impl Cluster {
 
     /// kill -9, and waits for the end.
     pub fn kill(&mut self, index: usize) {
-        if let Some(mut child) = self.members.get_mut(index).and_then(|member| member.child.take()) {
-            // Nothing is left to do about a process that cannot be ended.
-            let _ = child.kill();
-            let _ = child.wait();
+        if let Some(child) = self.members.get_mut(index).and_then(|member| member.child.take()) {
+            processes::kill(child);
         }
     }
 
@@ -240,7 +240,7 @@ impl Cluster {
         let signal = if pause { Signal::STOP } else { Signal::CONT };
         let child = self.members.get(index).and_then(|member| member.child.as_ref());
         child.map_or(Ok(()), |child| {
-            kill_process(Pid::from_child(child), signal).map_err(|error| format!("member {index}: {error}"))
+            processes::signal(child, signal).map_err(|error| format!("member {index}: {error}"))
         })
     }
 

@@ -14,6 +14,7 @@ mod nemesis;
 mod net;
 mod plan;
 mod power;
+mod processes;
 mod recorder;
 mod run;
 mod workload;
