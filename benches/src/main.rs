@@ -4,7 +4,8 @@
 //! The members are real processes of this very binary, which is `keyraft` if an environment variable says so: so the
 //! members are always of the same build as the bench. From the ground up: `load` (callers and their latencies), `table`,
 //! `members` (a group of processes), `etcd`, `pkcs11` (a token's own limit), `creates`, `failover`,
-//! `bulk`, `slot` and `shares` (the benches).
+//! `bulk`, `slot`, `shares` and
+//! `pauses` (the benches).
 
 mod bulk;
 mod creates;
@@ -12,6 +13,7 @@ mod etcd;
 mod failover;
 mod load;
 mod members;
+mod pauses;
 mod pkcs11;
 mod shares;
 mod slot;
@@ -65,6 +67,8 @@ enum Bench {
     Module,
     /// What more members bring, and what a slow one costs
     Shares,
+    /// How long the use of keys pauses when a member is lost
+    Pauses,
     /// The time without a primary after its loss and at a hand-over, beside etcd's
     Failover,
 }
@@ -127,6 +131,9 @@ async fn benches(options: &Options) -> Result<(), Problem> {
     }
     if options.wants(Bench::Shares) {
         shares::run(options).await?;
+    }
+    if options.wants(Bench::Pauses) {
+        pauses::run(options).await?;
     }
     if options.wants(Bench::Softhsm) {
         let module = options.softhsm.display().to_string();

@@ -14,6 +14,7 @@ use keyraft_node::config::Config;
 use keyraft_node::engine::Socket;
 use keyraft_node::exit::{Exit, Problem};
 use keyraft_node::process::children;
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::TcpListener;
@@ -272,6 +273,27 @@ impl Group {
     /// kill -9.
     pub fn end(&mut self, index: usize) {
         self.members[index].process = None;
+    }
+
+    /// Sends a signal to a member's own process, or to the one that watches it, with which it ends.
+    fn signal(&self, index: usize, signal: Signal, watcher: bool) -> Result<(), Problem> {
+        let Some(process) = &self.members[index].process else { return Ok(()) };
+        let watching = process.0.id();
+        let ids = if watcher { vec![watching] } else { children(watching) };
+        for id in ids.into_iter().filter_map(|id| Pid::from_raw(i32::try_from(id).ok()?)) {
+            kill_process(id, signal).map_err(|e| Problem::io("signalling a member", &e.into()))?;
+        }
+        Ok(())
+    }
+
+    /// kill -9, and nothing else: [`Group::end`] tidies up.
+    pub fn kill_now(&self, index: usize) -> Result<(), Problem> {
+        self.signal(index, Signal::KILL, true)
+    }
+
+    /// SIGSTOP, or SIGCONT.
+    pub fn silence(&self, index: usize, silent: bool) -> Result<(), Problem> {
+        self.signal(index, if silent { Signal::STOP } else { Signal::CONT }, false)
     }
 
     /// kill -9, until the group knows.

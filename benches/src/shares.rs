@@ -23,16 +23,26 @@ const SLOW_MS: u64 = 50;
 /// Callers for each member.
 const CALLERS: usize = 16;
 /// The user's PIN.
-const PIN: &str = "1234";
+pub const PIN: &str = "1234";
 
 /// Tells the measuring process what to do: [`Task`], as JSON.
 pub const TASK: &str = "KEYRAFT_BENCH_SHARES";
 
 /// What the measuring process does: so many threads sign for so long, and say what each second brought.
 #[derive(Debug, Serialize, Deserialize)]
-struct Task {
-    callers: usize,
-    seconds: u64,
+pub struct Task {
+    /// Threads.
+    pub callers: usize,
+    /// How long.
+    pub seconds: u64,
+}
+
+/// What came of a task.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Told {
+    seconds: Vec<Second>,
+    /// The longest way of any thread from one success to the next, milliseconds.
+    pub pause_ms: f64,
 }
 
 /// One second.
@@ -56,7 +66,7 @@ async fn gain(options: &Options) -> Result<(), Problem> {
         say(format!("linear gain: {count} members"));
         let group = slow_tokens(options, count).await?;
         let task = Task { callers: CALLERS * count, seconds };
-        let each = measured(options, &group, &task, async || Ok(())).await?;
+        let each = measured(options, &group, &task, async || Ok(())).await?.seconds;
         // The first second is spent on finding out who is there.
         let rates: Vec<f64> = each.iter().skip(1).map(|second| second.rate).collect();
         let rate = load::median(rates);
@@ -88,10 +98,12 @@ async fn slow(options: &Options) -> Result<(), Problem> {
         tokio::time::sleep(Duration::from_secs(healed - sick)).await;
         three.rules(2, &format!("C_Sign serve {SERVICE_MS}\n"))
     })
-    .await?;
+    .await?
+    .seconds;
     drop(three);
     let two = slow_tokens(options, 2).await?;
     let alone = measured(options, &two, &Task { callers: 6, seconds: seconds / 4 }, async || Ok(())).await?;
+    let alone = alone.seconds;
     let part = |name: &str, seconds: &[Second]| {
         let rate = load::median(seconds.iter().map(|second| second.rate).collect());
         let p99 = load::median(seconds.iter().map(|second| second.p99_ms).collect());
@@ -138,12 +150,12 @@ fn shim() -> Result<std::path::PathBuf, Problem> {
 }
 
 /// Runs a task in a process of its own, and something beside it.
-async fn measured(
+pub async fn measured(
     options: &Options,
     group: &Group,
     task: &Task,
     beside: impl AsyncFnOnce() -> Result<(), Problem>,
-) -> Result<Vec<Second>, Problem> {
+) -> Result<Told, Problem> {
     let folder = Folder::new(&options.dir, "shares", options.log.is_some())?;
     let config = folder.path().join("client.toml");
     let sockets: Vec<_> = (0..group.len()).map(|index| group.socket_path(index)).collect();
@@ -174,7 +186,7 @@ pub fn measure(task: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-fn sign(task: &Task) -> Result<Vec<Second>, cryptoki::error::Error> {
+fn sign(task: &Task) -> Result<Told, cryptoki::error::Error> {
     let module = Pkcs11::new(crate::slot::own_module())?;
     module.initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK))?;
     let slot = module.get_slots_with_initialized_token()?[0];
@@ -186,7 +198,7 @@ fn sign(task: &Task) -> Result<Vec<Second>, cryptoki::error::Error> {
     let (_, key) = session.generate_key_pair(&Mechanism::EccKeyPairGen, &public, &private)?;
     let begin = Clock.now();
     let seconds = usize::try_from(task.seconds).unwrap_or(usize::MAX);
-    let worker = || -> Result<Vec<(usize, Duration)>, cryptoki::error::Error> {
+    let worker = || -> Result<Signed, cryptoki::error::Error> {
         let session = module.open_ro_session(slot)?;
         let mut done = Vec::new();
         loop {
@@ -205,6 +217,7 @@ fn sign(task: &Task) -> Result<Vec<Second>, cryptoki::error::Error> {
         joined.collect::<Result<Vec<_>, _>>()
     })?;
     let mut each = vec![Vec::new(); seconds];
+    let pause = all.iter().flatten().map(|(_, took)| *took).max().unwrap_or_default();
     for (second, took) in all.into_iter().flatten() {
         if let Some(times) = each.get_mut(second) {
             times.push(took);
@@ -214,8 +227,12 @@ fn sign(task: &Task) -> Result<Vec<Second>, cryptoki::error::Error> {
         let round = load::Round::new(vec![times], Duration::from_secs(1));
         Second { rate: round.rate(), p99_ms: round.quantile(0.99).as_secs_f64() * 1000.0 }
     };
-    Ok(each.into_iter().map(second).collect())
+    let seconds = each.into_iter().map(second).collect();
+    Ok(Told { seconds, pause_ms: pause.as_secs_f64() * 1000.0 })
 }
+
+/// In which second each signature came, and how long it took.
+type Signed = Vec<(usize, Duration)>;
 
 fn once(session: &cryptoki::session::Session, key: ObjectHandle) -> Result<(), cryptoki::error::Error> {
     session.sign(&Mechanism::Ecdsa, key, &[7; 32]).map(drop)
