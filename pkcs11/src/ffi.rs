@@ -1739,6 +1739,14 @@ fn told(needed: usize, room: Room) -> Option<Output> {
     }
 }
 
+/// A part that is not the last: it yields nothing yet, and a length query leaves it out.
+fn gather(session: &Session, kind: Kind, part: &[u8], room: Room) -> Result<Output> {
+    if room != Room::Query {
+        message::add_part(session, kind, part)?;
+    }
+    Ok(told(0, room).unwrap_or_else(|| Output::Bytes(Vec::new().into())))
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn C_EncryptMessageBegin(
     session: SessionHandle,
@@ -1777,13 +1785,9 @@ unsafe extern "C" fn C_EncryptMessageNext(
             (gcm_message(parameter, parameter_length)?, bytes(part, length)?, room(out, out_length)?)
         };
         if flags & CKF_END_OF_MESSAGE == 0 {
-            if room != Room::Query {
-                message::add_part(session, Kind::Encrypt, part)?;
-            }
+            let output = gather(session, Kind::Encrypt, part, room)?;
             // SAFETY: as above.
-            return unsafe {
-                deliver(told(0, room).unwrap_or(Output::Bytes(Vec::new().into())), out, out_length)
-            };
+            return unsafe { deliver(output, out, out_length) };
         }
         let seal =
             |gathering: &message::Gathering, whole: &[u8]| match (told(whole.len(), room), &gathering.gcm) {
@@ -1840,13 +1844,9 @@ unsafe extern "C" fn C_DecryptMessageNext(
             (gcm_message(parameter, parameter_length)?, bytes(part, length)?, room(out, out_length)?)
         };
         if flags & CKF_END_OF_MESSAGE == 0 {
-            if room != Room::Query {
-                message::add_part(session, Kind::Decrypt, part)?;
-            }
+            let output = gather(session, Kind::Decrypt, part, room)?;
             // SAFETY: as above.
-            return unsafe {
-                deliver(told(0, room).unwrap_or(Output::Bytes(Vec::new().into())), out, out_length)
-            };
+            return unsafe { deliver(output, out, out_length) };
         }
         // SAFETY: by PKCS#11 pTag holds a tag of ulTagBits.
         let tag = unsafe { owned(raw.pTag, raw.ulTagBits.div_ceil(8))? };

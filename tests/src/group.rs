@@ -379,6 +379,12 @@ impl Group {
         status(socket, STEP_LIMIT).await.unwrap_or_else(|e| panic!("status at {index}: {e}"))
     }
 
+    /// Which member leads, as one member sees it.
+    pub async fn primary(&self, seen_by: usize) -> usize {
+        let leads = self.status(seen_by).await.primary.expect("there is a primary");
+        self.members.iter().position(|member| member.id == leads).expect("it is one of them")
+    }
+
     /// Waits until every running member sees all members in sync, nothing unsettled, and one primary.
     pub async fn wait_in_sync(&self) {
         self.wait_so_many_in_sync(self.members.len()).await;

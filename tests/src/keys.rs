@@ -5,8 +5,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use keyraft_engine::domain::{AttributeType, AttributeValue, KeyAlgorithm, MemberId, ObjectClass, ObjectId};
 use keyraft_engine::wire::{
-    Answer, ClientRequest, CoverageRow, CoverageState, CreateKey, Deletion, Failure, KeyTemplate, ObjectRow,
-    SecretBytes, UseKind, UseRequest,
+    Answer, ClientRequest, CoverageRow, CoverageState, CreateKey, Deletion, Failure, FailureKind,
+    KeyTemplate, ObjectRow, SecretBytes, UseKind, UseRequest,
 };
 use keyraft_node::caller::{Ask, Caller, repeat};
 use keyraft_node::command::Keyring;
@@ -133,6 +133,28 @@ pub async fn use_key(
     match repeat(ask, STEP_LIMIT, make).await? {
         Answer::Used { output, by } => Ok((output.0.to_vec(), by)),
         other => panic!("a use was answered by {other:?}"),
+    }
+}
+
+/// One attempt to sign, within `limit`: who did it, or why not.
+pub async fn sign_once(
+    ask: &dyn Ask,
+    key: &Made,
+    at: Option<MemberId>,
+    limit: Duration,
+) -> Result<MemberId, FailureKind> {
+    let named = Named::default_for(Some(key.algorithm), Purpose::Sign).expect("signs");
+    let usage = UseRequest {
+        object: key.inner(),
+        kind: UseKind::Sign,
+        mechanism: named.mechanism(&[], b""),
+        data: SecretBytes(Zeroizing::new(named.prepare(DATA.to_vec()))),
+        at,
+    };
+    match ask.ask(ClientRequest::Use(usage), limit).await {
+        Ok(Answer::Used { by, .. }) => Ok(by),
+        Ok(other) => panic!("a use was answered by {other:?}"),
+        Err(failure) => Err(failure.kind),
     }
 }
 

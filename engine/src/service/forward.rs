@@ -192,6 +192,22 @@ impl Core {
         }
     }
 
+    /// Has another member carry out a client's request by itself.
+    pub(super) async fn forward_to(
+        &self,
+        member: MemberId,
+        request: ClientRequest,
+        limit: Duration,
+    ) -> Result<Answer, Failure> {
+        match self.call_member(member, MemberRequest::Forward(Box::new(request)), limit).await? {
+            MemberAnswer::Forwarded(answer) => Ok(*answer),
+            _ => Err(Failure::new(
+                FailureKind::Internal,
+                format!("{} answered another question", self.named(member)),
+            )),
+        }
+    }
+
     /// Calls the primary. One that cannot be reached leads nobody: until another is elected there is no quorum.
     pub(super) async fn call_primary(
         &self,

@@ -16,6 +16,7 @@ mod fence;
 mod forward;
 pub mod lease;
 mod notes;
+mod opinions;
 mod pause;
 mod primary;
 mod read;

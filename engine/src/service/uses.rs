@@ -1,14 +1,13 @@
 //! Uses keys. The log is not touched: this member if it holds the key and is in sync, else another one that does.
 
+use super::opinions::Opinions;
 use super::{Core, not_found, token_failure};
 use crate::domain::{ContentKey, MemberId, ObjectClass, ObjectId};
 use crate::limits;
 use crate::token::UsedKey;
 use crate::virtual_slot::policy::Need;
 use crate::virtual_slot::{Traits, ckr};
-use crate::wire::{
-    Answer, ClientRequest, Failure, FailureKind, MemberAnswer, MemberRequest, Remedy, SecretBytes, UseRequest,
-};
+use crate::wire::{Answer, ClientRequest, Failure, FailureKind, Remedy, SecretBytes, UseRequest};
 use std::sync::Arc;
 
 impl Core {
@@ -38,27 +37,22 @@ impl Core {
     }
 
     async fn use_anywhere(&self, usage: &UseRequest) -> Result<Answer, Failure> {
-        let mut failure = match self.use_here(usage).await {
+        let failure = match self.use_here(usage).await {
             Err(failure) if failure.remedy() != Remedy::GiveUp || failure.is_doubtful() => failure,
             done => return done,
         };
         // By the time that no active member has answered, this standby may serve.
         let standby = failure.kind == FailureKind::Standby;
-        let doubtful = failure.is_doubtful();
+        let mut opinions = Opinions::begin(failure, false);
         for member in self.other_holders(usage) {
-            match self.use_at(member, usage).await {
-                // What this member's own token said stands until another one has an opinion.
-                Err(next) if next.remedy() != Remedy::GiveUp && doubtful => {}
-                Err(next) if next.remedy() != Remedy::GiveUp => failure = next,
-                done => {
-                    if doubtful && done.is_ok() {
-                        self.token.suspect();
-                    }
-                    return done;
+            if let Some(done) = opinions.hear(self.use_at(member, usage).await) {
+                if opinions.is_doubtful() && done.is_ok() {
+                    self.token.suspect();
                 }
+                return done;
             }
         }
-        if standby { self.use_here(usage).await } else { Err(failure) }
+        if standby { self.use_here(usage).await } else { Err(opinions.end()) }
     }
 
     /// Refuses a member that the roster does not name.
@@ -95,14 +89,7 @@ impl Core {
             data: usage.data.clone(),
             at: Some(member),
         };
-        let forward = MemberRequest::Forward(Box::new(ClientRequest::Use(copy)));
-        match self.call_member(member, forward, limits::ATTEMPT).await? {
-            MemberAnswer::Forwarded(answer) => Ok(*answer),
-            _ => Err(Failure::new(
-                FailureKind::Internal,
-                format!("{} answered another question", self.named(member)),
-            )),
-        }
+        self.forward_to(member, ClientRequest::Use(copy), limits::ATTEMPT).await
     }
 
     async fn use_here(&self, usage: &UseRequest) -> Result<Answer, Failure> {

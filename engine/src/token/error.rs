@@ -1,6 +1,7 @@
 //! What goes wrong with tokens, and whose fault it is.
 
 use crate::domain::{CannotCarry, Generation, KeyAlgorithm, ObjectId};
+use crate::wire::is_doubtful;
 use std::path::PathBuf;
 
 /// A PKCS#11 function that did not return CKR_OK.
@@ -180,19 +181,11 @@ impl TokenError {
         }
     }
 
-    /// True if only a use of the token can tell a broken token from a refusal: vendors return these numbers for both.
+    /// True if only a use of the token can tell a broken token from a refusal: vendors return one number for both.
     pub fn is_ambiguous(&self) -> bool {
-        const GENERAL_ERROR: u64 = 0x05;
-        const FUNCTION_FAILED: u64 = 0x06;
-        const DEVICE_ERROR: u64 = 0x30;
-        const DEVICE_MEMORY: u64 = 0x31;
         matches!(
             self,
-            Self::Call {
-                code: GENERAL_ERROR | FUNCTION_FAILED | DEVICE_ERROR | DEVICE_MEMORY,
-                verdict: TokenVerdict::Refused | TokenVerdict::Failed,
-                ..
-            }
+            Self::Call { code, verdict: TokenVerdict::Refused | TokenVerdict::Failed, .. } if is_doubtful(*code)
         )
     }
 

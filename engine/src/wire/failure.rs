@@ -9,8 +9,14 @@ const CKR_GENERAL_ERROR: u64 = 0x05;
 const CKR_FUNCTION_FAILED: u64 = 0x06;
 const CKR_ARGUMENTS_BAD: u64 = 0x07;
 const CKR_DEVICE_ERROR: u64 = 0x30;
+const CKR_DEVICE_MEMORY: u64 = 0x31;
 const CKR_OBJECT_HANDLE_INVALID: u64 = 0x82;
 const CKR_FUNCTION_REJECTED: u64 = 0x200;
+
+/// True for the numbers that vendors return for a bad cryptogram and for a broken device alike.
+pub fn is_doubtful(code: u64) -> bool {
+    matches!(code, CKR_GENERAL_ERROR | CKR_FUNCTION_FAILED | CKR_DEVICE_ERROR | CKR_DEVICE_MEMORY)
+}
 
 /// What a caller may do about a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,15 +91,10 @@ impl Failure {
         Self::new(FailureKind::TokenRefused { code }, message)
     }
 
-    /// True if the token's number says nothing of whose fault it is: vendors return it for a bad cryptogram and for a
-    /// broken device alike. Another member's token gives a second opinion.
+    /// True if the token's number says nothing of whose fault it is ([`is_doubtful`]). Another member's token gives a
+    /// second opinion.
     pub fn is_doubtful(&self) -> bool {
-        const GENERAL_ERROR: u64 = 0x05;
-        const FUNCTION_FAILED: u64 = 0x06;
-        const DEVICE_ERROR: u64 = 0x30;
-        const DEVICE_MEMORY: u64 = 0x31;
-        let doubtful = [GENERAL_ERROR, FUNCTION_FAILED, DEVICE_ERROR, DEVICE_MEMORY];
-        matches!(self.kind, FailureKind::TokenRefused { code } if doubtful.contains(&code))
+        matches!(self.kind, FailureKind::TokenRefused { code } if is_doubtful(code))
     }
 
     /// The CKR_ number that an application sees.

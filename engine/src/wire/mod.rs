@@ -12,7 +12,7 @@ pub use client::{
     Adoption, Answer, ClientRequest, ComparisonRow, CoverageCell, CoverageRow, CoverageState, CreateKey,
     Deletion, GroupStatus, ImportKey, KeyTemplate, MemberStatus, ObjectRow, SecretBytes, UseKind, UseRequest,
 };
-pub use failure::{Failure, FailureKind, Remedy};
+pub use failure::{Failure, FailureKind, Remedy, is_doubtful};
 pub use join::{Delivery, JoinAnswer, JoinRequest, Roster, RosterRow};
 pub use member::{
     Compared, Comparison, ComparisonTotals, Fitness, MemberAnswer, MemberRequest, ObjectReport, ObjectStatus,

@@ -187,8 +187,7 @@ async fn killed_under(kind: TokenKind) {
     let begun = Clock.now();
     tokio::time::sleep(Duration::from_secs(4)).await;
     for _ in 0..2 {
-        let primary = group.status(0).await.primary.expect("a primary");
-        let primary = group.members.iter().position(|m| m.id == primary).expect("is a member");
+        let primary = group.primary(0).await;
         kill_and_return(&mut group, primary).await;
         // The first of the sockets is what an application without a reason uses.
         kill_and_return(&mut group, 0).await;

@@ -34,8 +34,7 @@ async fn an_application_elsewhere_works_through_the_loss_of_the_primary() {
     let (mut group, folder) = group_with_a_client().await;
     let mut working = application(Command::new(program()), &folder, "8").spawn().expect("starts");
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let primary = group.status(0).await.primary.expect("there is a primary");
-    let at = group.members.iter().position(|m| m.id == primary).expect("it is one of them");
+    let at = group.primary(0).await;
     group.kill(at);
     let ended = tokio::task::spawn_blocking(move || working.wait().expect("ends")).await.expect("no panic");
     assert!(ended.success(), "an application saw the primary die: {ended}");

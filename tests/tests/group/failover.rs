@@ -5,7 +5,6 @@ use keyraft_tests::TokenKind::Embedded;
 use keyraft_tests::clients::{Target, group, set_user_pin};
 use keyraft_tests::told::{Told, application_of, program};
 use keyraft_tests::{Group, TokenKind, turn};
-use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -66,8 +65,7 @@ async fn pause(time: Duration) {
 
 /// The primary, and one that is not.
 async fn two_of(group: &Group) -> [(usize, &'static str); 2] {
-    let primary = group.status(0).await.primary.expect("there is a primary");
-    let at = group.members.iter().position(|member| member.id == primary).expect("is one of them");
+    let at = group.primary(0).await;
     [((at + 1) % group.members.len(), "a member"), (at, "the primary")]
 }
 
@@ -76,9 +74,9 @@ async fn stopped_and_back(config: &Path, group: &Group, how: &str) {
     for (index, what) in two_of(group).await {
         application.work_for(Duration::from_secs(8));
         pause(Duration::from_secs(1)).await;
-        group.signal(index, Signal::STOP);
+        group.pause(index);
         pause(Duration::from_secs(5)).await;
-        group.signal(index, Signal::CONT);
+        group.go_on(index);
         let (count, longest) = application.worked();
         println!("{how}, {what} stopped for 5 s: {count} signatures, the longest pause {longest:?}");
         assert!(count > 100 && longest < SILENT_MAX, "{how}, {what}: {count} signatures, {longest:?}");

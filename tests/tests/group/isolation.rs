@@ -4,20 +4,17 @@
 use keyraft_engine::clock::Clock;
 use keyraft_engine::domain::{Curve, KeyAlgorithm, MemberId};
 use keyraft_engine::limits;
-use keyraft_engine::wire::{ClientRequest, FailureKind, SecretBytes, UseKind, UseRequest};
-use keyraft_node::caller::{Ask, Caller};
+use keyraft_engine::wire::FailureKind;
+use keyraft_node::caller::Caller;
 use keyraft_node::engine::Socket;
 use keyraft_node::exit::Exit;
-use keyraft_node::mechanism::{Named, Purpose};
 use keyraft_tests::TokenKind::{Embedded, SoftHsm};
-use keyraft_tests::keys::{DATA, Made, create_at, delete, everywhere, prove};
+use keyraft_tests::keys::{Made, create_at, delete, everywhere, prove, sign_once};
 use keyraft_tests::network::Network;
 use keyraft_tests::{Group, STEP_LIMIT, eventually, root, turn};
-use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use zeroize::Zeroizing;
 
 /// How long a member is cut off at least.
 const CUT: Duration = Duration::from_secs(4);
@@ -30,17 +27,9 @@ async fn make(group: &Group, at: usize, label: &str) -> Made {
     create_at(&group.members[at].socket, label, P256).await.unwrap_or_else(|e| panic!("{label}: {e}"))
 }
 
-/// One try to sign at this very member.
-async fn sign(socket: &Socket, key: &Made, at: MemberId) -> bool {
-    let named = Named::default_for(Some(P256), Purpose::Sign).expect("signs");
-    let usage = UseRequest {
-        object: key.inner(),
-        kind: UseKind::Sign,
-        mechanism: named.mechanism(&[], b""),
-        data: SecretBytes(Zeroizing::new(named.prepare(DATA.to_vec()))),
-        at: Some(at),
-    };
-    socket.ask(ClientRequest::Use(usage), limits::ATTEMPT).await.is_ok()
+/// True if one try to sign at this very member succeeds.
+async fn signs(socket: &Socket, key: &Made, at: MemberId) -> bool {
+    sign_once(socket, key, Some(at), limits::ATTEMPT).await.is_ok()
 }
 
 /// Signs at one member over and over until `end`: when each try began, and whether it succeeded.
@@ -49,18 +38,10 @@ async fn signing(path: PathBuf, key: Made, at: MemberId, end: Instant) -> Vec<(I
     let mut tries = Vec::new();
     while Clock.now() < end {
         let began = Clock.now();
-        tries.push((began, sign(&socket, &key, at).await));
+        tries.push((began, signs(&socket, &key, at).await));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     tries
-}
-
-fn index_of(group: &Group, member: MemberId) -> usize {
-    group.members.iter().position(|m| m.id == member).expect("is one of ours")
-}
-
-async fn primary(group: &Group) -> usize {
-    index_of(group, group.status(0).await.primary.expect("one leads"))
 }
 
 /// Cuts a member off while it signs with a key, deletes the key elsewhere, and heals the cut.
@@ -101,7 +82,7 @@ async fn a_fenced_member_uses_no_key_after_its_deletion_was_answered() {
     group.begin().await;
     group.json(1, &["option", "set", "isolated_service", "fence"]).await;
     for by_primary in [false, true] {
-        let leads = primary(&group).await;
+        let leads = group.primary(0).await;
         let victim = if by_primary { leads } else { (leads + 1) % 3 };
         let doomed = make(&group, 0, "doomed").await;
         let kept = make(&group, 0, "kept").await;
@@ -109,11 +90,11 @@ async fn a_fenced_member_uses_no_key_after_its_deletion_was_answered() {
         // Healed, it serves again, but not with what was deleted.
         let member = &group.members[victim];
         prove(&member.socket, &kept, member.id, &[]).await;
-        assert!(!sign(&member.socket, &doomed, member.id).await, "it was deleted");
+        assert!(!signs(&member.socket, &doomed, member.id).await, "it was deleted");
     }
     // Fencing cannot be switched on behind the back of a member that may be serving.
     group.json(1, &["option", "set", "isolated_service", "serve"]).await;
-    let victim = (primary(&group).await + 1) % 3;
+    let victim = (group.primary(0).await + 1) % 3;
     let other = (victim + 1) % 3;
     let doomed = make(&group, other, "doomed").await;
     network.cut(victim);
@@ -122,7 +103,7 @@ async fn a_fenced_member_uses_no_key_after_its_deletion_was_answered() {
     assert_ne!(refused.code, 0, "{}", refused.said());
     assert!(refused.said().contains("not confirmed by"), "{}", refused.said());
     let member = &group.members[victim];
-    assert!(sign(&member.socket, &doomed, member.id).await, "it cannot know");
+    assert!(signs(&member.socket, &doomed, member.id).await, "it cannot know");
     let socket = &group.members[other].socket;
     let mut caller = Caller::begin(socket, limits::ATTEMPT).await.expect("makes contact");
     let waits = delete(&mut caller, &doomed).await.expect_err("is not answered");
@@ -130,7 +111,7 @@ async fn a_fenced_member_uses_no_key_after_its_deletion_was_answered() {
     network.heal(victim);
     group.wait_in_sync().await;
     group.json(other, &set).await;
-    assert!(!sign(&member.socket, &doomed, member.id).await, "it is deleted by now");
+    assert!(!signs(&member.socket, &doomed, member.id).await, "it is deleted by now");
 }
 
 #[tokio::test]
@@ -138,19 +119,19 @@ async fn a_fenced_member_that_stood_still_refuses_what_was_deleted_meanwhile() {
     let _turn = turn().await;
     let group = Group::form(&[Embedded, Embedded, Embedded]).await;
     group.json(0, &["option", "set", "isolated_service", "fence"]).await;
-    let leads = primary(&group).await;
+    let leads = group.primary(0).await;
     let victim = (leads + 1) % 3;
     let doomed = make(&group, leads, "doomed").await;
     let member = &group.members[victim];
-    assert!(sign(&member.socket, &doomed, member.id).await, "it has a lease");
-    group.signal(victim, Signal::STOP);
+    assert!(signs(&member.socket, &doomed, member.id).await, "it has a lease");
+    group.pause(victim);
     let mut caller = Caller::begin(&group.members[leads].socket, STEP_LIMIT).await.expect("makes contact");
     delete(&mut caller, &doomed).await.expect("is deleted");
     // Asked while it stands still, it answers when it goes on: before it hears of anything.
     let end = Clock.now() + Duration::from_secs(2);
     let hands = tokio::spawn(signing(member.socket.path().to_path_buf(), doomed, member.id, end));
     tokio::time::sleep(Duration::from_millis(300)).await;
-    group.signal(victim, Signal::CONT);
+    group.go_on(victim);
     let tries = hands.await.expect("signs");
     assert!(tries.len() > 10 && tries.iter().all(|(_, good)| !good), "{tries:?}");
     group.wait_in_sync().await;
@@ -167,7 +148,7 @@ async fn a_serving_member_goes_on_when_it_is_cut_off() {
     group.begin().await;
     let key = make(&group, 0, "kept").await;
     group.wait_in_sync().await;
-    let victim = (primary(&group).await + 1) % 3;
+    let victim = (group.primary(0).await + 1) % 3;
     let member = &group.members[victim];
     network.cut(victim);
     let path = member.socket.path().to_path_buf();

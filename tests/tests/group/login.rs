@@ -56,8 +56,7 @@ async fn set(group: &Group, role: &str, pin: &str) {
 
 /// The index of a member that is not the primary, and the primary's.
 async fn follower_and_primary(group: &Group) -> (usize, usize) {
-    let primary = group.status(0).await.primary.expect("there is a primary");
-    let at = group.members.iter().position(|m| m.id == primary).expect("it is one of them");
+    let at = group.primary(0).await;
     (usize::from(at == 0), at)
 }
 

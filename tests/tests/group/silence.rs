@@ -16,11 +16,6 @@ const WATCHED: Duration = Duration::from_secs(3);
 /// From the loss of a quorum until the survivor answers whatever its callers have seen.
 const ALONE_MAX: Duration = Duration::from_secs(2);
 
-async fn primary(group: &Group) -> usize {
-    let leads = group.status(0).await.primary.expect("one leads");
-    group.members.iter().position(|member| member.id == leads).expect("is one of ours")
-}
-
 /// What the logs of all members say of one's leaving the in-sync set.
 fn departures(group: &Group, member: MemberId) -> usize {
     let words = format!("LeaveInSync {member} ");
@@ -34,7 +29,7 @@ async fn a_silent_primary_takes_no_healthy_member_along() {
     let group = Group::form(&[Embedded; 3]).await;
     group.json(0, &["recovery-mode", "manual"]).await;
     for round in 0..3 {
-        let lost = primary(&group).await;
+        let lost = group.primary(0).await;
         let left = [(lost + 1) % 3, (lost + 2) % 3];
         let ids = left.map(|index| group.members[index].id);
         let before = ids.map(|id| departures(&group, id));
@@ -79,7 +74,7 @@ async fn a_survivor_serves_who_has_seen_more_than_itself() {
     group.wait_in_sync().await;
     // Once a follower survives, once the primary.
     for survivor_leads in [false, true] {
-        let leads = primary(&group).await;
+        let leads = group.primary(0).await;
         let survivor = if survivor_leads { leads } else { (leads + 1) % 3 };
         let others = [(survivor + 1) % 3, (survivor + 2) % 3];
         others.into_iter().for_each(|index| group.kill(index));

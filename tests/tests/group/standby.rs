@@ -7,36 +7,22 @@ use keyraft_engine::clock::Clock;
 use keyraft_engine::domain::{Curve, KeyAlgorithm, MemberId};
 use keyraft_engine::limits;
 use keyraft_engine::state::Duty;
-use keyraft_engine::wire::{Answer, ClientRequest, FailureKind, SecretBytes, UseKind, UseRequest};
-use keyraft_node::caller::{Ask, Caller};
+use keyraft_engine::wire::FailureKind;
+use keyraft_node::caller::Caller;
 use keyraft_node::engine::Socket;
 use keyraft_node::exit::Exit;
-use keyraft_node::mechanism::{Named, Purpose};
 use keyraft_tests::TokenKind::{Embedded, SoftHsm};
 use keyraft_tests::group::write_private;
-use keyraft_tests::keys::{DATA, Made, create_at, delete, everywhere, list, prove};
+use keyraft_tests::keys::{self, Made, create_at, delete, everywhere, list, prove};
 use keyraft_tests::token::in_softhsm;
 use keyraft_tests::{Group, STEP_LIMIT, eventually, turn};
 use std::time::Duration;
-use zeroize::Zeroizing;
 
 const KIND: KeyAlgorithm = KeyAlgorithm::Ec(Curve::P256);
 
 /// One attempt to sign: who did it, or why not.
 async fn sign_once(ask: &Socket, key: &Made, at: Option<MemberId>) -> Result<MemberId, FailureKind> {
-    let named = Named::default_for(Some(KIND), Purpose::Sign).expect("signs");
-    let usage = UseRequest {
-        object: key.inner(),
-        kind: UseKind::Sign,
-        mechanism: named.mechanism(&[], b""),
-        data: SecretBytes(Zeroizing::new(named.prepare(DATA.to_vec()))),
-        at,
-    };
-    match ask.ask(ClientRequest::Use(usage), STEP_LIMIT).await {
-        Ok(Answer::Used { by, .. }) => Ok(by),
-        Ok(other) => panic!("a use was answered by {other:?}"),
-        Err(failure) => Err(failure.kind),
-    }
+    keys::sign_once(ask, key, at, STEP_LIMIT).await
 }
 
 /// Two active members and a standby that joined as one.

@@ -115,11 +115,10 @@ async fn no_operation_fails_whatever_happens_to_a_member() {
     told.good(&format!("load {THREADS} {key}"));
     for _ in 0..rounds {
         for fault in FAULTS {
-            let primary = group.status(0).await.primary.expect("a primary");
             let index = match fault {
                 Fault::DiskFull => FULL,
                 Fault::TokenHangs | Fault::TokenFails => SICK,
-                _ => group.members.iter().position(|m| m.id == primary).expect("is a member"),
+                Fault::Killed | Fault::Stopped | Fault::Cut => group.primary(0).await,
             };
             told.good("waited");
             hurt((&mut group, &network, &disk), index, fault, lasts).await;
@@ -137,11 +136,9 @@ async fn no_operation_fails_whatever_happens_to_a_member() {
     // The first key is a pair. Of those made in rounds every second one was kept.
     let rows = list(&group.members[0].socket).await.len();
     assert_eq!(rows as u64, 2 + counts[1].div_ceil(2), "keys are missing or left over");
-    for member in &group.members {
+    for (index, member) in group.members.iter().enumerate() {
         assert_eq!(everywhere(&member.socket, 3).await, rows, "{} sees other keys", member.name);
-        let ended = group
-            .run(group.members.iter().position(|m| m.name == member.name).unwrap_or(0), &["check"])
-            .await;
+        let ended = group.run(index, &["check"]).await;
         assert_eq!(ended.code, 0, "{}: {}", member.name, ended.said());
     }
 }

@@ -194,6 +194,7 @@ const THINKING: &[&str] = &[
     "engine/src/consensus/settings.rs",
     "engine/src/consensus/store.rs",
     "engine/src/service/lease.rs",
+    "engine/src/service/opinions.rs",
     "engine/src/service/record.rs",
     "engine/src/service/settler.rs",
     "engine/src/assembly/home.rs",
@@ -230,6 +231,7 @@ const PURE: &[&str] = &[
     "engine/src/balance/",
     "engine/src/reconciler/plan.rs",
     "engine/src/service/lease.rs",
+    "engine/src/service/opinions.rs",
     "engine/src/service/record.rs",
     "engine/src/service/settler.rs",
 ];

@@ -16,14 +16,15 @@ pub use login::Logins;
 pub(super) use make::{Birth, name};
 
 use super::Core;
+use super::opinions::Opinions;
 use crate::domain::{ContentKey, EnvelopeContent, Generation, LogIndex, MemberId, ObjectId};
 use crate::limits;
 use crate::state::IsolatedService;
 use crate::virtual_slot::policy::{Asker, day};
 use crate::virtual_slot::sealed::{self, Opened};
 use crate::wire::{
-    Answer, ClientRequest, Failure, FailureKind, Keep, KeyRef, MemberAnswer, MemberRequest, Remedy, Sealed,
-    SessionName, SlotAnswer, SlotCall, SlotReply, SlotRequest,
+    Answer, ClientRequest, Failure, FailureKind, Keep, KeyRef, Remedy, Sealed, SessionName, SlotAnswer,
+    SlotCall, SlotReply, SlotRequest,
 };
 use std::sync::Arc;
 
@@ -93,7 +94,7 @@ impl Core {
     /// said no last.
     pub(super) async fn slot(&self, call: SlotCall, by: &mut MemberId) -> Result<Answer, Failure> {
         let repeatable = matches!(&call.ask, SlotRequest::Use { .. } | SlotRequest::Wrap { .. });
-        let mut failure = match self.slot_here(&call).await {
+        let failure = match self.slot_here(&call).await {
             Err(failure) if failure.remedy() != Remedy::GiveUp => failure,
             Err(failure) if repeatable && failure.is_doubtful() => failure,
             done => return done,
@@ -103,38 +104,25 @@ impl Core {
         if own && call.tries == 1 && !is_change(&call.ask) {
             return Err(failure);
         }
-        let doubtful = failure.is_doubtful();
         let limit = match &call.ask {
             SlotRequest::Make { .. } => limits::GENERATE_ATTEMPT,
             _ => limits::ATTEMPT,
         };
         // By the time that no active member has answered, this standby may serve.
         let standby = failure.kind == FailureKind::Standby;
+        let mut opinions = Opinions::begin(failure, own);
         let others = self.agreed.read(|state| state.in_serving_order());
         for member in others.into_iter().filter(|member| *member != self.me) {
-            let forward = MemberRequest::Forward(Box::new(ClientRequest::Slot(Box::new(call.clone()))));
             *by = member;
-            match self.call_member(member, forward, limit).await {
-                Ok(MemberAnswer::Forwarded(answer)) => {
-                    if doubtful {
-                        self.token.suspect();
-                    }
-                    return Ok(*answer);
+            let said = self.forward_to(member, ClientRequest::Slot(Box::new(call.clone())), limit).await;
+            if let Some(done) = opinions.hear(said) {
+                if opinions.is_doubtful() && done.is_ok() {
+                    self.token.suspect();
                 }
-                Ok(_) if doubtful => {}
-                Ok(_) => {
-                    failure =
-                        Failure::new(FailureKind::Internal, format!("{member} answered another question"));
-                }
-                Err(next) if next.remedy() == Remedy::GiveUp => return Err(next),
-                // What this member's own token said stands until another one has an opinion.
-                Err(_) if doubtful => {}
-                // Why this member does not serve is what its caller must know.
-                Err(_) if own => {}
-                Err(next) => failure = next,
+                return done;
             }
         }
-        if standby { self.slot_here(&call).await } else { Err(failure) }
+        if standby { self.slot_here(&call).await } else { Err(opinions.end()) }
     }
 
     /// True if a failure says that this member serves nobody now, and not that it cannot do this one thing.
