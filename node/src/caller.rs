@@ -116,6 +116,7 @@ pub fn unexpected(answer: &Answer) -> Problem {
         Answer::Synchronized { .. } => "a comparison",
         Answer::Pulses(_) => "pulses",
         Answer::Operations { .. } => "operations",
+        Answer::ComparedAndSet(_) => "a compare-and-set",
     };
     let message = format!("the member answered with {kind}, which was not asked");
     Problem::new(Exit::Unexpected, message, "use the keyraft version that the member runs")

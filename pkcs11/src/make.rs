@@ -42,7 +42,8 @@ fn take_in(session: &Session, made: Made) -> Result<u64> {
     match made.key {
         KeyRef::Object(id) => Ok(id.0),
         KeyRef::Session { name, sealed: Some(sealed) } => {
-            let body = Body { record: Arc::new(made.record), sealed: Some((name, *sealed)) };
+            let record = made.record.ok_or(Rv(CKR_DEVICE_ERROR))?;
+            let body = Body { record: Arc::new(record), sealed: Some((name, *sealed)) };
             Ok(session.keep(body))
         }
         KeyRef::Session { sealed: None, .. } => Err(Rv(CKR_DEVICE_ERROR)),

@@ -279,7 +279,7 @@ pub(crate) fn set_attributes(session: &Session, handle: u64, attributes: &Attrib
     };
     let answer = session.slot.change_about(&[&object], ask)?;
     if let (SlotAnswer::Made(made), Object::Session(kept)) = (answer, &object)
-        && let Some(Made { key: KeyRef::Session { name, sealed: Some(sealed) }, record }) =
+        && let Some(Made { key: KeyRef::Session { name, sealed: Some(sealed) }, record: Some(record) }) =
             made.into_iter().next()
     {
         kept.replace(Body { record: Arc::new(record), sealed: Some((name, *sealed)) });

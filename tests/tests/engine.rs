@@ -53,6 +53,70 @@ async fn a_repeated_request_happens_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_creation_has_its_outcome_though_the_key_has_gone_again() {
+    let mut group = Group::new();
+    group.form(2).await;
+    let making = group.making(KeyAlgorithm::Ec(Curve::P256), "gone").await;
+    let first = group.make(1, &making).await.expect("creates");
+    let ids = [first[0].object, first[1].object];
+    group.delete(2, &ids).await.expect("deletes");
+    for at in 1..=2 {
+        let again = group.make(at, &making).await.expect("it was made");
+        let told: Vec<_> = again.iter().map(|row| (row.object, row.class, row.algorithm)).collect();
+        let made: Vec<_> = first.iter().map(|row| (row.object, row.class, row.algorithm)).collect();
+        assert_eq!(told, made);
+        let label = AttributeValue::Bytes(b"gone".to_vec());
+        assert_eq!(again[0].attributes.get(&AttributeType::LABEL), Some(&label));
+        assert_eq!(group.sign(at, ids[0], None).await.expect_err("is gone").kind, FailureKind::NotFound);
+        assert_eq!(group.labels(at).await, [""; 0]);
+    }
+}
+
+async fn swapped(group: &Group, at: u64, swap: &ClientRequest) -> bool {
+    match group.call(at, swap.clone()).await.expect("is answered") {
+        Answer::ComparedAndSet(set) => set,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attribute_is_compared_and_set_in_one_step() {
+    let mut group = Group::new();
+    group.form(3).await;
+    let object =
+        group.create(1, KeyAlgorithm::Aes { bits: 128 }, "register").await.expect("creates")[0].object;
+    let first = group.swap(object, b"", b"1");
+    assert!(swapped(&group, 1, &first).await);
+    let late = group.swap(object, b"0", b"2");
+    assert!(!swapped(&group, 2, &late).await);
+    // What once came of a request comes of it for ever, whatever the value is by then.
+    let back = group.swap(object, b"1", b"0");
+    assert!(swapped(&group, 3, &back).await);
+    for at in 1..=3 {
+        assert!(swapped(&group, at, &first).await && !swapped(&group, at, &late).await);
+        let Answer::Objects { rows, .. } =
+            group.call(at, ClientRequest::Show(object)).await.expect("is there")
+        else {
+            panic!("an object comes in one piece")
+        };
+        assert_eq!(rows[0].attributes[&AttributeType::ID], AttributeValue::Bytes(b"0".to_vec()));
+    }
+    // Of those that expect the same, one sets it.
+    let swaps: Vec<_> = (1..=9u8).map(|n| group.swap(object, b"0", &[n])).collect();
+    let answers = futures::future::join_all(
+        swaps.iter().zip((1..=3).cycle()).map(|(swap, at)| swapped(&group, at, swap)),
+    );
+    assert_eq!(answers.await.into_iter().filter(|set| *set).count(), 1);
+    // After a change of the primary it is still known, and after the object's end too.
+    group.call(1, ClientRequest::StepDown { to: None }).await.expect("hands over");
+    assert!(swapped(&group, 1, &first).await && !swapped(&group, 1, &late).await);
+    group.delete(1, &[object]).await.expect("deletes");
+    assert!(swapped(&group, 2, &first).await && !swapped(&group, 2, &late).await);
+    let gone = group.call(1, group.swap(object, b"0", b"1")).await.expect_err("is gone");
+    assert_eq!(gone.kind, FailureKind::TokenRefused { code: CKR_OBJECT_HANDLE_INVALID });
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn three_members_hold_every_key_and_outlive_the_loss_of_one() {
     let mut group = Group::new();
     group.form(3).await;
@@ -193,6 +257,7 @@ async fn another_members_token_is_refused_and_nothing_is_destroyed() {
 
 const CKM_AES_ECB: u64 = 0x1081;
 const CKR_ARGUMENTS_BAD: u64 = 0x07;
+const CKR_OBJECT_HANDLE_INVALID: u64 = 0x82;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn values_are_brought_in_and_only_readable_ones_are_read_back() {

@@ -123,8 +123,9 @@ async fn agreed_objects_come_change_and_go_at_every_member() {
     let app = Application { group: &group, seen: Cell::default(), sequence: Cell::default() };
     let made = app.make(2, Keep::Agreed, pair("web")).await.expect("makes");
     let [public, private] = &made[..] else { panic!("{made:?}") };
-    assert_eq!(public.record.attributes.get(&A::CLASS), Some(&V::Number(2)));
-    assert!(private.record.flag(A::TOKEN) && private.record.flag(A::NEVER_EXTRACTABLE));
+    let record = |made: &Made| made.record.clone().expect("is there");
+    assert_eq!(record(public).attributes.get(&A::CLASS), Some(&V::Number(2)));
+    assert!(record(private).flag(A::TOKEN) && record(private).flag(A::NEVER_EXTRACTABLE));
     for at in 1..=3 {
         let found = app.find(at, Attributes::from([(A::LABEL, V::Bytes(b"web".to_vec()))])).await;
         assert_eq!(found.len(), 2);
@@ -154,6 +155,32 @@ async fn agreed_objects_come_change_and_go_at_every_member() {
     for at in 1..=3 {
         assert_eq!(code(app.ask(at, SlotRequest::Read(object)).await), 0x82);
         assert_eq!(app.find(at, open("old", &[])).await, []);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happened_is_answered_though_the_object_has_gone_again() {
+    let mut group = Group::new();
+    group.form(2).await;
+    let app = Application { group: &group, seen: Cell::default(), sequence: Cell::default() };
+    let make = SlotRequest::Make { change: app.change(), keep: Keep::Agreed, by: Box::new(aes("gone")) };
+    let made = |answer| match answer {
+        Ok(SlotAnswer::Made(mut made)) => made.remove(0),
+        other => panic!("{other:?}"),
+    };
+    let first = made(app.ask(1, make.clone()).await);
+    let KeyRef::Object(object) = first.key else { panic!("no handle") };
+    let attributes = Attributes::from([(A::LABEL, V::Bytes(b"new".to_vec()))]);
+    let set = SlotRequest::SetAttributes { change: app.change(), key: first.key.clone(), attributes };
+    app.ask(2, set.clone()).await.expect("changes");
+    let destroy = SlotRequest::Destroy { change: app.change(), object };
+    app.ask(2, destroy).await.expect("destroys");
+    for at in 1..=2 {
+        // As if the first answers had been lost.
+        let again = made(app.ask(at, make.clone()).await);
+        assert_eq!((again.key, again.record), (first.key.clone(), None));
+        assert!(matches!(app.ask(at, set.clone()).await, Ok(SlotAnswer::Done)));
+        assert_eq!(code(app.operate(at, &first.key, UseKind::Encrypt, AES_ECB, &[3; 16]).await), 0x60);
     }
 }
 

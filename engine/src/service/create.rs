@@ -14,7 +14,7 @@ use crate::state::command::{FIRST_VERSION, RequestContext};
 use crate::state::{Command, NewObject, Outcome, PartialKeys, Refusal, Rejection, RequestState};
 use crate::token::{self, Sending};
 use crate::virtual_slot::ticket;
-use crate::wire::{Answer, CreateKey, Failure, FailureKind, ImportKey};
+use crate::wire::{Answer, CreateKey, Failure, FailureKind, ImportKey, ObjectRow};
 use std::collections::BTreeMap;
 
 /// Where a new object comes from.
@@ -55,7 +55,8 @@ impl Core {
         record::check(&create.template.attributes, Some(algorithm))?;
         let context = self.context(create.request, create.watermark, &create.template)?;
         let attributes = record::key_attributes(algorithm, &create.template.attributes);
-        self.rows(self.put(context, Source::Generated { algorithm, attributes }).await?)
+        let ids = self.put(context, Source::Generated { algorithm, attributes }).await?;
+        self.rows(ids, algorithm.resident_class(), Some(algorithm), &create.template.attributes)
     }
 
     /// Brings an object in by value. Runs at the primary.
@@ -75,7 +76,8 @@ impl Core {
             return Err(Failure::new(FailureKind::BadRequest, text));
         }
         if !import.class.is_resident() {
-            return self.rows(self.put(context, Source::Plain { import: &import }).await?);
+            let ids = self.put(context, Source::Plain { import: &import }).await?;
+            return self.rows(ids, import.class, import.algorithm, &import.attributes);
         }
         let fits = |a: &KeyAlgorithm| a.is_pair() == (import.class == ObjectClass::PrivateKey);
         let Some(algorithm) = import.algorithm.filter(fits) else {
@@ -85,11 +87,31 @@ impl Core {
             ));
         };
         let attributes = record::key_attributes(algorithm, &import.attributes);
-        self.rows(self.put(context, Source::Value { algorithm, attributes, value }).await?)
+        let ids = self.put(context, Source::Value { algorithm, attributes, value }).await?;
+        self.rows(ids, import.class, Some(algorithm), &import.attributes)
     }
 
-    fn rows(&self, ids: Vec<ObjectId>) -> Result<Answer, Failure> {
-        Ok(Answer::Created(ids.into_iter().map(|id| self.row(id)).collect::<Result<_, _>>()?))
+    /// The rows of objects that were made. Of one that somebody has destroyed since, what was asked for is told: it was
+    /// made, and whoever uses it is told of the rest.
+    fn rows(
+        &self,
+        ids: Vec<ObjectId>,
+        class: ObjectClass,
+        algorithm: Option<KeyAlgorithm>,
+        asked: &Attributes,
+    ) -> Result<Answer, Failure> {
+        let named = |a: &AttributeType| matches!(*a, AttributeType::LABEL | AttributeType::ID);
+        let names = asked.iter().filter(|(a, _)| named(a)).map(|(a, v)| (*a, v.clone()));
+        let names: Attributes = names.collect();
+        // The second half of a pair is the public one.
+        let classes = [class, ObjectClass::PublicKey];
+        let row = |(object, class)| match self.row(object) {
+            Err(failure) if failure.kind == FailureKind::NotFound => {
+                Ok(ObjectRow { object, class, algorithm, attributes: names.clone() })
+            }
+            other => other,
+        };
+        Ok(Answer::Created(ids.into_iter().zip(classes).map(row).collect::<Result<_, _>>()?))
     }
 
     /// A request's context: the same id with other parameters will be noticed.

@@ -39,6 +39,7 @@ fn place(request: &ClientRequest) -> Place {
         | ClientRequest::RecoverMember(_)
         | ClientRequest::SetPriority { .. }
         | ClientRequest::Adopt(_)
+        | ClientRequest::CompareAndSet(_)
         | ClientRequest::SetOption(_) => Place::Primary,
         ClientRequest::Status
         | ClientRequest::List { .. }
@@ -118,6 +119,7 @@ impl Core {
                 self.settle_simple(Command::SetPriority { member, priority }).await
             }
             ClientRequest::Adopt(adoption) => self.adopt(*adoption).await,
+            ClientRequest::CompareAndSet(ask) => self.compare_and_set(*ask).await,
             ClientRequest::Pulses => Ok(self.pulses().await),
             ClientRequest::Explain { client, last } => Ok(self.explain(client, last).await),
         }

@@ -102,6 +102,7 @@ pub(super) fn asked_of(request: &ClientRequest) -> Option<Asked> {
         ClientRequest::RecoverMember(_) => admin("member recover"),
         ClientRequest::SetPriority { .. } => admin("member priority"),
         ClientRequest::Adopt(_) => admin("adopt"),
+        ClientRequest::CompareAndSet(ask) => of(Kind::Change, Some(ask.object)),
         ClientRequest::Status
         | ClientRequest::Coverage { .. }
         | ClientRequest::Check

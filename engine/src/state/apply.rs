@@ -51,6 +51,7 @@ fn dispatch(state: &mut State, index: LogIndex, command: Command) -> Applied {
         Command::Recover { member } => state.recover(index, member),
         Command::SetPriority { member, priority } => state.set_priority(index, member, priority),
         Command::ConfirmFence { member, since } => state.confirm_fence(member, since),
+        Command::Differ { request, object, version } => state.differ(index, &request, object, version),
     }
 }
 

@@ -189,6 +189,15 @@ pub enum Command {
         /// The entry that began it.
         since: LogIndex,
     },
+    /// Notes that a compare-and-set found another value: its request ends so, and the object stays as it is.
+    Differ {
+        /// The request.
+        request: RequestContext,
+        /// The object.
+        object: ObjectId,
+        /// The version that was looked at; refused if another one has come meanwhile.
+        version: Version,
+    },
 }
 
 /// openraft asks for Display and prints it: kinds and ids, never contents.
@@ -227,6 +236,9 @@ impl fmt::Display for Command {
             Self::Recover { member } => write!(f, "Recover {member}"),
             Self::SetPriority { member, priority } => write!(f, "SetPriority {member} {priority}"),
             Self::ConfirmFence { member, since } => write!(f, "ConfirmFence {member} since {since}"),
+            Self::Differ { request, object, version } => {
+                write!(f, "Differ {} {object} {version}", request.id)
+            }
         }
     }
 }
@@ -498,6 +510,8 @@ pub enum RequestState {
     Rejected(Rejection),
     /// Agreed in a new version.
     Replaced(ObjectId),
+    /// A compare-and-set found another value.
+    Differs(ObjectId),
 }
 
 /// Why `apply` refused a command. Order is the log format.

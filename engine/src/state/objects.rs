@@ -6,7 +6,7 @@ use super::{
     Effects, NewObject, Object, Outcome, PartialKeys, Phase, Refusal, Rejection, RequestContext,
     RequestState, Settlement, State, Verdict,
 };
-use crate::domain::{Envelope, LogIndex, MemberId, ObjectId, RequestId};
+use crate::domain::{Envelope, LogIndex, MemberId, ObjectId, RequestId, Version};
 use crate::limits::{
     ENVELOPE_MAX_BYTES, ID_BLOCK_COUNT, MEMBERS_MAX, OBJECTS_PER_REQUEST_MAX, RESERVED_IDS_MAX,
     SETTLEMENTS_PER_ENTRY_MAX,
@@ -154,6 +154,27 @@ impl State {
         self.requests.record(request, index, state.clone());
         let outcome = Outcome::Request(state);
         Ok(Effects { outcome, contents: vec![(content, envelope)], objects: vec![id], roster: false })
+    }
+
+    pub(super) fn differ(
+        &mut self,
+        index: LogIndex,
+        request: &RequestContext,
+        id: ObjectId,
+        version: Version,
+    ) -> Applied {
+        if let Some(known) = self.requests.check(request, index)? {
+            return Ok(Effects { outcome: Outcome::Request(known), ..Effects::default() });
+        }
+        check_ids(request, std::iter::once(id))?;
+        let settled = self.objects.get(&id).filter(|object| object.phase == Phase::Settled);
+        let now = settled.ok_or(Rejection::NoSuchObject(id))?.content.version;
+        if now != version {
+            return Err(Rejection::Superseded(now));
+        }
+        let state = RequestState::Differs(id);
+        self.requests.record(request, index, state.clone());
+        Ok(Effects { outcome: Outcome::Request(state), ..Effects::default() })
     }
 
     fn is_settled(&self, id: ObjectId) -> bool {

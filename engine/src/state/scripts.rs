@@ -241,6 +241,11 @@ fn command(words: &[&str]) -> Command {
             objects: positional.iter().map(|word| ObjectId(number(word))).collect(),
         },
         "replace" => Command::Replace { request: context(words), object: new_object(positional[0], words) },
+        "differ" => Command::Differ {
+            request: context(words),
+            object: ObjectId(number(positional[0])),
+            version: Version(option(words, "version").map_or(1, number) as u32),
+        },
         "done" => {
             let holders = positional.iter().map(|word| member(word)).collect();
             settle(words[1], Verdict::Done { holders, excluded: refusals(words) })
@@ -379,6 +384,7 @@ fn every_command() -> Vec<Command> {
         [DirectChanges::Undo, DirectChanges::Adopt]
             .map(|value| Command::SetOption(GroupOption::DirectChanges(value))),
     );
+    commands.push(command(&["differ", "a.4", "7", "version=2"]));
     commands
 }
 
@@ -418,6 +424,7 @@ fn every_outcome() -> Vec<Outcome> {
         RequestState::Aborted(Refusal { member: MemberId(2), reason: "full".into() }),
         RequestState::Rejected(Rejection::NoSuchObject(id)),
         RequestState::Replaced(id),
+        RequestState::Differs(id),
     ];
     let mut outcomes = vec![
         Outcome::Applied,

@@ -4,8 +4,9 @@ use super::member::{Compared, ComparisonTotals};
 use super::slot::{SlotCall, SlotReply};
 use super::telemetry::{MemberPulse, Operation};
 use crate::domain::{
-    ApplicationName, Attributes, CannotCarry, ContentKey, Envelope, Fingerprint, Generation, GroupId,
-    KeyAlgorithm, Lineage, LogIndex, Mechanism, MemberId, ObjectClass, ObjectId, RequestId, Role,
+    ApplicationName, AttributeType, AttributeValue, Attributes, CannotCarry, ContentKey, Envelope,
+    Fingerprint, Generation, GroupId, KeyAlgorithm, Lineage, LogIndex, Mechanism, MemberId, ObjectClass,
+    ObjectId, RequestId, Role,
 };
 use crate::state::{Duty, GroupOption, LeaveReason, Options, RecoveryCopy};
 use serde::{Deserialize, Serialize};
@@ -111,6 +112,25 @@ pub enum ClientRequest {
         /// At most so many.
         last: u32,
     },
+    /// Sets an attribute of an agreed object if it still has a certain value.
+    CompareAndSet(Box<CompareAndSet>),
+}
+
+/// "If this attribute still has this value, set it to that": one step, whoever else changes the object.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CompareAndSet {
+    /// Repeated under the same id, it happens once, and has one outcome.
+    pub request: RequestId,
+    /// Lower sequences are never asked for again.
+    pub watermark: u64,
+    /// The object.
+    pub object: ObjectId,
+    /// One of its attributes that may change.
+    pub attribute: AttributeType,
+    /// The value that it must have; None: the object must lack it.
+    pub expected: Option<AttributeValue>,
+    /// The value that it gets.
+    pub value: AttributeValue,
 }
 
 /// An object of one member alone that becomes the group's: the same key, under an id of the group's.
@@ -278,6 +298,8 @@ pub enum Answer {
         /// Members that did not answer: what they did is not among them.
         silent: Vec<MemberId>,
     },
+    /// To CompareAndSet. False: the attribute had another value, and the group has agreed that nothing was set.
+    ComparedAndSet(bool),
 }
 
 /// What `synchronize` did with one object on one member.

@@ -9,8 +9,9 @@ mod slot;
 mod telemetry;
 
 pub use client::{
-    Adoption, Answer, ClientRequest, ComparisonRow, CoverageCell, CoverageRow, CoverageState, CreateKey,
-    Deletion, GroupStatus, ImportKey, KeyTemplate, MemberStatus, ObjectRow, SecretBytes, UseKind, UseRequest,
+    Adoption, Answer, ClientRequest, CompareAndSet, ComparisonRow, CoverageCell, CoverageRow, CoverageState,
+    CreateKey, Deletion, GroupStatus, ImportKey, KeyTemplate, MemberStatus, ObjectRow, SecretBytes, UseKind,
+    UseRequest,
 };
 pub use failure::{Failure, FailureKind, Remedy, is_doubtful};
 pub use join::{Delivery, JoinAnswer, JoinRequest, Roster, RosterRow};

@@ -272,7 +272,7 @@ pub enum SlotAnswer {
         more: bool,
     },
     /// To Read, and to SetAttributes: what applications may see of the object. CKA_VALUE is there only where it may
-    /// be read.
+    /// be read. SetAttributes has Done if the object was destroyed again before this answer.
     Record(Box<AttributeRecord>),
     /// To Make: one a made object.
     Made(Vec<Made>),
@@ -287,8 +287,8 @@ pub enum SlotAnswer {
 pub struct Made {
     /// Its handle, or its sealed form.
     pub key: KeyRef,
-    /// What applications may see of it.
-    pub record: AttributeRecord,
+    /// What applications may see of it; None if it was destroyed again before this answer.
+    pub record: Option<AttributeRecord>,
 }
 
 /// What the slot and its token are (CK_SLOT_INFO, CK_TOKEN_INFO).

@@ -6,15 +6,17 @@ use crate::samples::{
     ticket,
 };
 use keyraft_engine::clock::UnixMillis;
-use keyraft_engine::domain::{Curve, KeyAlgorithm, LogIndex, ObjectClass, Version};
+use keyraft_engine::domain::{
+    AttributeType, AttributeValue, Curve, KeyAlgorithm, LogIndex, ObjectClass, Version,
+};
 use keyraft_engine::doors;
 use keyraft_engine::state::InviteId;
 use keyraft_engine::wire::{
-    Answer, Change, ClientName, ClientRequest, CreateKey, Deletion, Failure, FailureKind, Fitness, Hello,
-    ImportKey, JoinAnswer, JoinRequest, Keep, KeyRef, KeyTemplate, Lane, Made, MakeBy, MemberAnswer,
-    MemberPulse, MemberRequest, ObjectReport, ObjectRow, ObjectStatus, Operation, Pulse, RaftCall, Report,
-    Request, Response, Sealed, SessionName, SlotAnswer, SlotCall, SlotReply, SlotRequest, TokenHealth,
-    UseKind, UseRequest,
+    Answer, Change, ClientName, ClientRequest, CompareAndSet, CreateKey, Deletion, Failure, FailureKind,
+    Fitness, Hello, ImportKey, JoinAnswer, JoinRequest, Keep, KeyRef, KeyTemplate, Lane, Made, MakeBy,
+    MemberAnswer, MemberPulse, MemberRequest, ObjectReport, ObjectRow, ObjectStatus, Operation, Pulse,
+    RaftCall, Report, Request, Response, Sealed, SessionName, SlotAnswer, SlotCall, SlotReply, SlotRequest,
+    TokenHealth, UseKind, UseRequest,
 };
 
 fn session() -> KeyRef {
@@ -80,7 +82,7 @@ fn slot_calls() -> Vec<SlotCall> {
 }
 
 fn slot_replies() -> Vec<SlotReply> {
-    let made = || Made { key: session(), record: content().record };
+    let made = || Made { key: session(), record: Some(content().record) };
     let answers = vec![
         SlotAnswer::Done,
         SlotAnswer::Ticket(ticket()),
@@ -121,6 +123,14 @@ pub fn client_requests() -> Vec<ClientRequest> {
             data: secret(b"data"),
             at: Some(MEMBER),
         }),
+        ClientRequest::CompareAndSet(Box::new(CompareAndSet {
+            request: request(),
+            watermark: 1,
+            object: OBJECT,
+            attribute: AttributeType::ID,
+            expected: Some(AttributeValue::Bytes(vec![1])),
+            value: AttributeValue::Bytes(vec![2]),
+        })),
         ClientRequest::Coverage { after: None },
         ClientRequest::Pulses,
         ClientRequest::Explain { client: Some("web".into()), last: 20 },
@@ -213,6 +223,7 @@ fn responses() -> Vec<Response> {
         Answer::Used { output: secret(&[1; 64]), by: MEMBER },
         Answer::Invitation("kr1-abc".into()),
         Answer::Findings(vec!["one".into(), "two".into()]),
+        Answer::ComparedAndSet(true),
         Answer::Pulses(vec![MemberPulse { member: MEMBER, pulse: Some(pulse()), since: UnixMillis(7) }]),
         Answer::Operations { rows: vec![operation(); 2], silent: vec![MEMBER] },
     ];

@@ -14,8 +14,8 @@ use keyraft_engine::domain::{
 use keyraft_engine::limits::VOTERS_MAX;
 use keyraft_engine::token::{ModuleSource, Pin, SlotChoice, TokenConfig, initialize};
 use keyraft_engine::wire::{
-    Answer, ClientRequest, CreateKey, Deletion, Failure, GroupStatus, ImportKey, KeyTemplate, ObjectRow,
-    SecretBytes, UseKind, UseRequest,
+    Answer, ClientRequest, CompareAndSet, CreateKey, Deletion, Failure, GroupStatus, ImportKey, KeyTemplate,
+    ObjectRow, SecretBytes, UseKind, UseRequest,
 };
 use keyraft_storage::Storage;
 use std::collections::BTreeMap;
@@ -287,6 +287,19 @@ impl Group {
         label: &str,
     ) -> Result<Vec<ObjectRow>, Failure> {
         self.make(at, &self.making(algorithm, label).await).await
+    }
+
+    /// A compare-and-set of CKA_ID that can be repeated.
+    pub fn swap(&self, object: ObjectId, expected: &[u8], value: &[u8]) -> ClientRequest {
+        let bytes = |bytes: &[u8]| AttributeValue::Bytes(bytes.to_vec());
+        ClientRequest::CompareAndSet(Box::new(CompareAndSet {
+            request: self.request(),
+            watermark: 1,
+            object,
+            attribute: AttributeType::ID,
+            expected: Some(bytes(expected)),
+            value: bytes(value),
+        }))
     }
 
     /// A delete request that can be repeated.

@@ -233,7 +233,7 @@ impl Core {
             let gone =
                 || Failure::pkcs11(ckr::OBJECT_HANDLE_INVALID, format!("object {object} has gone again"));
             let (_, opened) = self.direct.get(object).ok_or_else(gone)?;
-            Ok(Made { key: KeyRef::Object(object), record: visible(&opened.content.record) })
+            Ok(Made { key: KeyRef::Object(object), record: Some(visible(&opened.content.record)) })
         });
         Ok(SlotAnswer::Made(made.collect::<Result<_, Failure>>()?))
     }

@@ -109,10 +109,11 @@ impl Core {
         }
     }
 
+    /// An object that was made, though somebody may have destroyed it since: whoever made it has its handle, and is told
+    /// of the rest when the handle is used.
     fn made(&self, object: ObjectId) -> Result<Made, Failure> {
-        let gone = || Failure::pkcs11(ckr::OBJECT_HANDLE_INVALID, format!("object {object} has gone again"));
-        let record = self.record(self.settled(object).ok_or_else(gone)?)?;
-        Ok(Made { key: KeyRef::Object(object), record: visible(&record) })
+        let record = self.settled(object).map(|name| self.record(name)).transpose()?;
+        Ok(Made { key: KeyRef::Object(object), record: record.as_ref().map(visible) })
     }
 
     /// Lets objects come into being that are not agreed, and says under which generation.
@@ -144,7 +145,7 @@ impl Core {
             let unique = self.new_session_name()?;
             name(&mut content.record, false, data_encoding::HEXLOWER.encode(&unique.0));
             let record = visible(&content.record);
-            Ok(Made { key: self.seal_session(unique, generation, content)?, record })
+            Ok(Made { key: self.seal_session(unique, generation, content)?, record: Some(record) })
         };
         contents.into_iter().map(seal).collect()
     }
