@@ -10,8 +10,9 @@ use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;
 use rustix::time::ClockId;
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// True once the seed decides.
 static BEGUN: AtomicBool = AtomicBool::new(false);
@@ -25,17 +26,36 @@ const WALL_SECONDS: i64 = 1_767_225_600;
 /// The monotonic clocks at [`NOW`] 0, seconds: some code takes times back from now.
 const BOOT_SECONDS: i64 = 100_000;
 const NANOS: u64 = 1_000_000_000;
+/// CLOCK_REALTIME and CLOCK_REALTIME_COARSE.
+const REAL_TIME: [c_int; 2] = [0, 5];
+
+/// The first reading of the simulated monotonic clock.
+static FIRST: OnceLock<Instant> = OnceLock::new();
 
 /// From now on, in this whole process, the seed decides what is random, and [`set_now`] what the time is. What a thread
 /// has drawn before stays with it: a simulation runs on a thread that was started afterwards.
+#[expect(clippy::disallowed_methods, reason = "the simulated clock's first reading")]
 pub fn begin(seed: u64) {
     SUM.store(seed, Ordering::Relaxed);
     BEGUN.store(true, Ordering::Release);
+    // Every runtime's clock begins with such a reading, so that all have the same beginning.
+    let _ = FIRST.set(Instant::now());
 }
 
 /// Says what the time is, since the simulated machines were switched on.
 pub fn set_now(now: Duration) {
     NOW.store(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+}
+
+/// The time since the simulated machines were switched on, as the machine that asks has it.
+#[expect(clippy::disallowed_methods, reason = "in a simulation this is the simulated time")]
+pub fn elapsed() -> Duration {
+    let now = match tokio::runtime::Handle::try_current() {
+        // Its runtime's clock goes on within a tick.
+        Ok(_) => tokio::time::Instant::now().into_std(),
+        Err(_) => Instant::now(),
+    };
+    now.saturating_duration_since(*FIRST.get_or_init(Instant::now))
 }
 
 fn draw() -> u64 {
@@ -98,7 +118,7 @@ pub unsafe extern "C" fn getrandom(buffer: *mut c_void, length: usize, flags: c_
 unsafe extern "C" fn clock_gettime(clock: c_int, time: *mut TimeSpec) -> c_int {
     let told = if BEGUN.load(Ordering::Acquire) {
         let now = NOW.load(Ordering::Relaxed);
-        let begun = if clock == ClockId::Realtime as c_int { WALL_SECONDS } else { BOOT_SECONDS };
+        let begun = if REAL_TIME.contains(&clock) { WALL_SECONDS } else { BOOT_SECONDS };
         let seconds = begun.saturating_add(i64::try_from(now / NANOS).unwrap_or(i64::MAX));
         Ok(TimeSpec { seconds, nanos: i64::try_from(now % NANOS).unwrap_or(0) })
     } else {

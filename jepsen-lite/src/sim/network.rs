@@ -409,7 +409,9 @@ impl Inner {
             .collect();
         for call in lost {
             if let Some(pending) = self.pending.remove(&call) {
-                let _ = pending.answer.send(Err(LinkError::Lost));
+                // Applications tell silence from a broken connection.
+                let why = if pending.from == OUTSIDE { LinkError::Deadline } else { LinkError::Lost };
+                let _ = pending.answer.send(Err(why));
             }
         }
         // Nobody waits for these any more.
