@@ -118,8 +118,10 @@ fn subject(history: &History, all: &[Operation]) -> Result<Option<Subject>, Hist
             }
         };
         if found.is_some_and(|found| found != fits) {
-            let why =
-                format!("'{}' is about another object than the key's lines before", operation.function.name());
+            let why = format!(
+                "'{}' is about another object than the key's lines before",
+                operation.function.name()
+            );
             return Err(HistoryError::at(history.line(operation.called), why));
         }
         found = Some(fits);

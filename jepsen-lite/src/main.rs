@@ -47,6 +47,8 @@ enum Command {
     Clients {
         #[arg(long)]
         module: PathBuf,
+        #[arg(long)]
+        socket: Vec<PathBuf>,
         #[arg(long, value_parser = workload)]
         workload: Workload,
         #[arg(long)]
@@ -114,7 +116,8 @@ struct Run {
 
 fn workload(name: &str) -> Result<Workload, String> {
     let known: Vec<&str> = Workload::ALL.into_iter().map(Workload::name).collect();
-    Workload::named(name).ok_or_else(|| format!("there is none of that name: give one of {}", known.join(", ")))
+    Workload::named(name)
+        .ok_or_else(|| format!("there is none of that name: give one of {}", known.join(", ")))
 }
 
 /// What could not be judged at all.
@@ -125,9 +128,13 @@ fn main() -> ExitCode {
         Command::Check { file, steps } => check(&file, steps),
         Command::Run(options) => break_things(&options),
         Command::Report { folder } => papers(&folder),
-        Command::Clients { module, workload, clients, labels, members, seed, base } => {
-            work(&Job { module, work: Work { workload, clients, labels, members, seed }, base }).map(|()| 0)
-        }
+        Command::Clients { module, socket, workload, clients, labels, members, seed, base } => work(&Job {
+            module,
+            sockets: socket,
+            work: Work { workload, clients, labels, members, seed },
+            base,
+        })
+        .map(|()| 0),
     };
     match outcome {
         Ok(code) => ExitCode::from(code),

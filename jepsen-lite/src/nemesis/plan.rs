@@ -90,10 +90,7 @@ impl Fault {
 
     /// True if it needs a disk of the member's own.
     pub fn is_of_disks(self) -> bool {
-        matches!(
-            self,
-            Self::DiskFull | Self::SlowDisk | Self::HungDisk | Self::ErringDisk | Self::Power
-        )
+        matches!(self, Self::DiskFull | Self::SlowDisk | Self::HungDisk | Self::ErringDisk | Self::Power)
     }
 
     /// True if it needs a token that misbehaves on demand.
@@ -135,9 +132,14 @@ impl Fault {
                 &[Shape::Primary, Shape::One, Shape::Minority, Shape::Majority]
             }
             (Self::Partition, true) => &[Shape::PrimaryAlone],
-            (Self::Partition, false) => {
-                &[Shape::PrimaryAlone, Shape::Halves, Shape::DeafOne, Shape::MuteOne, Shape::Bridge, Shape::Ring]
-            }
+            (Self::Partition, false) => &[
+                Shape::PrimaryAlone,
+                Shape::Halves,
+                Shape::DeafOne,
+                Shape::MuteOne,
+                Shape::Bridge,
+                Shape::Ring,
+            ],
             (Self::Loss | Self::Duplicate | Self::Delay, true) => &[Shape::All],
             (Self::Loss | Self::Duplicate | Self::Delay, false) => &[Shape::All, Shape::Primary, Shape::One],
             (Self::SlowDisk | Self::Clock | Self::TokenSlow, false) => {

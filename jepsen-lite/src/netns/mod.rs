@@ -12,6 +12,7 @@ mod net;
 mod power;
 mod processes;
 mod recorder;
+mod register;
 mod run;
 mod workload;
 

@@ -135,6 +135,9 @@ fn start(options: &Options, cluster: &Cluster, base: u64) -> Result<(Clients, Ch
     let own = std::env::current_exe().map_err(|error| format!("our own path: {error}"))?;
     let mut command = Command::new(own);
     command.arg("clients").arg("--module").arg(&options.module);
+    for index in 0..options.members {
+        command.arg("--socket").arg(cluster.socket(index));
+    }
     command.arg("--workload").arg(options.workload.name());
     for (name, number) in [
         ("--clients", options.clients as u64),

@@ -5,6 +5,7 @@
 
 use super::cluster::{LABEL, PIN};
 use super::recorder::now;
+use super::register::Registers;
 use crate::history::{Event, History, write_jsonl};
 use crate::workload::{Board, Call, Client, Outcome, Told, Work, joined, value_of};
 use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
@@ -26,6 +27,8 @@ use std::time::Duration;
 pub struct Job {
     /// The module.
     pub module: PathBuf,
+    /// Where each member answers.
+    pub sockets: Vec<PathBuf>,
     /// What clients do.
     pub work: Work,
     /// When the run began, by the machine's monotonic clock, nanoseconds.
@@ -99,9 +102,18 @@ pub fn work(job: &Job) -> Result<(), String> {
     std::thread::scope(|scope| {
         for index in 0..job.work.clients {
             let client = Client::new(&job.work, index);
-            let Some(slot) = slots.get(client.member().map_or(0, |member| member + 1)).copied() else { continue };
+            let Some(slot) = slots.get(client.member().map_or(0, |member| member + 1)).copied() else {
+                continue;
+            };
             let shared = &shared;
-            scope.spawn(move || live(client, &mut Hands { shared, slot, session: None, own: BTreeMap::new() }));
+            let sockets = match client.member() {
+                Some(member) => job.sockets.get(member).cloned().into_iter().collect(),
+                None => job.sockets.clone(),
+            };
+            // The run's beginning tells clients of two runs apart.
+            let registers = Registers::new(sockets, job.base.wrapping_add(index as u64));
+            let mut hands = Hands { shared, slot, session: None, own: BTreeMap::new(), registers };
+            scope.spawn(move || live(client, &mut hands));
         }
         let mut bytes = [0; 64];
         while std::io::stdin().read(&mut bytes).is_ok_and(|count| count > 0) {}
@@ -145,6 +157,7 @@ struct Hands<'a> {
     session: Option<Session>,
     /// Sessions of its own, by the key that was made in each.
     own: BTreeMap<i64, Session>,
+    registers: Registers,
 }
 
 impl Hands<'_> {
@@ -168,8 +181,12 @@ impl Hands<'_> {
             Call::Find { label } => {
                 let template = [Attribute::Token(true), Attribute::Label(label.clone().into_bytes())];
                 let found = session.find_objects(&template);
-                return ended(found.map(|keys| Told::Keys(keys.iter().map(|key| self.agreed(*key)).collect())));
+                return ended(
+                    found.map(|keys| Told::Keys(keys.iter().map(|key| self.agreed(*key)).collect())),
+                );
             }
+            Call::Read { key } => return self.registers.read(*key),
+            Call::Cas { key, tag, from, to } => return self.registers.cas(*key, tag, *from, *to),
             Call::SessionMake { .. } => return ended(self.session_make().map(Told::Key)),
             Call::SessionEnd { key, .. } => {
                 let closed = self.own.remove(key).map_or(Ok(()), Session::close);
@@ -184,7 +201,8 @@ impl Hands<'_> {
         };
         match call {
             Call::Look { .. } => ended(session.get_attributes(key, &[AttributeType::Id]).map(|all| {
-                let id = all.into_iter().find_map(|one| if let Attribute::Id(id) = one { Some(id) } else { None });
+                let id =
+                    all.into_iter().find_map(|one| if let Attribute::Id(id) = one { Some(id) } else { None });
                 Told::Id(String::from_utf8_lossy(&id.unwrap_or_default()).into_owned())
             })),
             Call::Set { tag, value, .. } => set(tag, value),
@@ -194,7 +212,13 @@ impl Hands<'_> {
         }
     }
 
-    fn create(&self, session: &Session, label: &str, tag: &str, imported: bool) -> Result<ObjectHandle, Error> {
+    fn create(
+        &self,
+        session: &Session,
+        label: &str,
+        tag: &str,
+        imported: bool,
+    ) -> Result<ObjectHandle, Error> {
         let mut template = vec![
             Attribute::Token(true),
             Attribute::Encrypt(true),

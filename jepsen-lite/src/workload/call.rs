@@ -197,7 +197,11 @@ impl Call {
     fn only_looks(&self) -> bool {
         matches!(
             self,
-            Self::Find { .. } | Self::Use { .. } | Self::Look { .. } | Self::Read { .. } | Self::SessionUse { .. }
+            Self::Find { .. }
+                | Self::Use { .. }
+                | Self::Look { .. }
+                | Self::Read { .. }
+                | Self::SessionUse { .. }
         )
     }
 

@@ -212,7 +212,10 @@ impl Client {
                 }
             }
             (Call::Read { key }, Outcome::Done(Told::Number(number))) => held(board, *key, *number),
-            (Call::Write { key, value: number, .. } | Call::Cas { key, to: number, .. }, Outcome::Done(_)) => {
+            (
+                Call::Write { key, value: number, .. } | Call::Cas { key, to: number, .. },
+                Outcome::Done(_),
+            ) => {
                 held(board, *key, Some(*number));
             }
             (Call::Cas { key, .. }, Outcome::Differs) => held(board, *key, None),
