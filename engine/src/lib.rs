@@ -3,6 +3,7 @@
 //! rooms listed before it. `tests/tests/tidy.rs` holds us to it.
 
 pub mod limits; // every bound of the system
+pub mod simulation; // whether time and threads are real
 pub mod clock; // the one real clock
 pub mod telemetry; // what a member tells of itself
 pub mod codec; // values to bytes and back
