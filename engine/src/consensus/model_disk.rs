@@ -84,7 +84,9 @@ impl Journal {
 
     fn need_room(&self) -> io::Result<()> {
         match self.fault {
-            Some(DiskFault::Full) => Err(io::Error::new(io::ErrorKind::StorageFull, "the model disk is full")),
+            Some(DiskFault::Full) => {
+                Err(io::Error::new(io::ErrorKind::StorageFull, "the model disk is full"))
+            }
             Some(DiskFault::Fails) | None => Ok(()),
         }
     }
@@ -253,7 +255,12 @@ impl ModelLog {
             }
             let result = self.disk.sync(self.life).await;
             for done in waiting {
-                done(result.as_ref().map(|()| ()).map_err(|error| io::Error::new(error.kind(), error.to_string())));
+                done(
+                    result
+                        .as_ref()
+                        .map(|()| ())
+                        .map_err(|error| io::Error::new(error.kind(), error.to_string())),
+                );
             }
         }
     }
@@ -315,7 +322,9 @@ impl RaftLogStorage<TypeConfig> for ModelLog {
         let entries: Vec<Entry> = entries.into_iter().collect();
         let expected = self.read(|layout| layout.last())?.map(|last| last.index + 1);
         let first = expected.or(entries.first().map(|entry| entry.log_id.index)).unwrap_or_default();
-        if let Some((entry, index)) = entries.iter().zip(first..).find(|(entry, at)| entry.log_id.index != *at) {
+        if let Some((entry, index)) =
+            entries.iter().zip(first..).find(|(entry, at)| entry.log_id.index != *at)
+        {
             let what = format!("entry {} was appended where {index} belongs", entry.log_id.index);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
