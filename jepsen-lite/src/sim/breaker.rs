@@ -2,7 +2,7 @@
 //! mended.
 
 use super::looks::{self, Look};
-use super::machine::Order;
+use super::machine::{Order, SYNC};
 use super::network::Bad;
 use super::recorder::Recorder;
 use super::storm;
@@ -12,8 +12,8 @@ use crate::edn::Value;
 use crate::history::{Event, Function};
 use crate::limits;
 use crate::nemesis::{Fault, Hit, Strike, hit, left};
+use keyraft_engine::consensus::model_disk::DiskFault;
 use keyraft_engine::domain::MemberId;
-use keyraft_engine::simulation::disk::DiskFault;
 use keyraft_engine::token::TokenFault;
 use keyraft_engine::wire::{Answer, ClientRequest, FailureKind};
 use std::collections::BTreeSet;
@@ -169,8 +169,11 @@ impl<'a> Breaker<'a> {
         match fault {
             Fault::Kill => machine.kill(),
             Fault::Power => {
+                let unsynced = machine.disk.unsynced() as u64;
                 machine.kill();
-                machine.disk.power_cut();
+                // Some of what was not synced may have reached the disk, in its order.
+                let kept = self.dice.below(unsynced + 1);
+                machine.disk.cut_power_keeping(usize::try_from(kept).unwrap_or(0));
             }
             Fault::Pause => machine.pause(true),
             Fault::Clock => {
@@ -180,7 +183,7 @@ impl<'a> Breaker<'a> {
             Fault::DiskFull => machine.disk.set_fault(Some(DiskFault::Full)),
             Fault::ErringDisk => machine.disk.set_fault(Some(DiskFault::Fails)),
             Fault::HungDisk => machine.disk.set_hung(true),
-            Fault::SlowDisk => machine.disk.set_pause(slow),
+            Fault::SlowDisk => machine.disk.set_sync_time(slow),
             Fault::TokenLost => machine.token.set_fault(Some(TokenFault::Lost)),
             Fault::TokenLying => machine.token.set_fault(Some(TokenFault::Lies)),
             Fault::TokenSlow => machine.token.set_pause(slow),
@@ -228,7 +231,7 @@ impl<'a> Breaker<'a> {
             Fault::Clock => machine.skew.set_rate(1_000_000),
             Fault::DiskFull | Fault::ErringDisk => machine.disk.set_fault(disk),
             Fault::HungDisk => machine.disk.set_hung(false),
-            Fault::SlowDisk => machine.disk.set_pause(Duration::ZERO),
+            Fault::SlowDisk => machine.disk.set_sync_time(SYNC),
             Fault::TokenLost | Fault::TokenLying => machine.token.set_fault(token),
             Fault::TokenSlow => machine.token.set_pause(Duration::ZERO),
             Fault::TokenHung => machine.token.set_hung(false),

@@ -9,8 +9,8 @@ use keyraft_engine::assembly::{Engine, InitGroup, MemberConfig, World as Surroun
 use keyraft_engine::clock::{MemberClock, Skew};
 use keyraft_engine::cloning::{Domain, Invitation};
 use keyraft_engine::consensus::Timings;
+use keyraft_engine::consensus::model_disk::ModelDisk;
 use keyraft_engine::limits::{ELECTION_MAX, ELECTION_MIN, RAFT_HEARTBEAT, RESTART_CALM, RESTART_MAX, RESTART_MIN};
-use keyraft_engine::simulation::disk::ModelDisk;
 use keyraft_engine::token::{ModelToken, ModuleSource, Pin, SlotChoice, TokenConfig, initialize};
 use keyraft_engine::transport::pki;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
+/// What a sync of a healthy disk takes.
+pub const SYNC: Duration = Duration::from_millis(1);
 const SO_PIN: &str = "so-pin-5678";
 const SECRET: &[u8] = b"a secret of the simulation, long enough";
 
@@ -88,6 +90,12 @@ fn token(number: usize) -> Result<Arc<ModelToken>, String> {
     Ok(token)
 }
 
+fn disk() -> ModelDisk {
+    let disk = ModelDisk::default();
+    disk.set_sync_time(SYNC);
+    disk
+}
+
 impl Machine {
     /// A machine with an empty disk and an empty token.
     ///
@@ -99,7 +107,7 @@ impl Machine {
             place,
             config: config(place, root.join(format!("m{place}-0")), &token)?,
             token,
-            disk: ModelDisk::new(),
+            disk: disk(),
             skew: Box::leak(Box::default()),
             host: Host::default(),
             network: network.clone(),
@@ -122,7 +130,7 @@ impl Machine {
         // Its data folder stays behind; another one is used.
         self.token = token(self.place + machines * self.lives)?;
         self.config = config(self.place, self.root.join(format!("m{}-{}", self.place, self.lives)), &self.token)?;
-        self.disk = ModelDisk::new();
+        self.disk = disk();
         self.lives += 1;
         Ok(())
     }
@@ -131,7 +139,8 @@ impl Machine {
     pub fn founding(&self, group: InitGroup) -> impl Future<Output = Result<(), String>> + Send + 'static {
         let (config, disk) = (self.config.clone(), self.disk.clone());
         async move {
-            let made = init(&config, group, disk.log(), disk.store()).await;
+            let log = disk.log().map_err(|error| error.to_string())?;
+            let made = init(&config, group, log, disk.store()).await;
             made.map(|_| ()).map_err(|error| error.to_string())
         }
     }
@@ -192,6 +201,7 @@ impl Machine {
         self.orders = None;
         self.host.kill();
         self.network.hang_up(self.place);
+        self.disk.kill();
         self.token.reboot();
     }
 
@@ -256,7 +266,11 @@ async fn live(
     };
     let links = Arc::new(Links::new(&network, place, named));
     let surroundings = Surroundings { clock: MemberClock::skewed(skew), peers: links };
-    let engine = match Engine::start_in(config, surroundings, disk.log(), disk.store()).await {
+    let log = match disk.log() {
+        Ok(log) => log,
+        Err(error) => return format!("it cannot read its log: {error}"),
+    };
+    let engine = match Engine::start_in(config, surroundings, log, disk.store()).await {
         Ok(engine) => engine,
         Err(error) => return format!("it cannot start: {error}"),
     };
