@@ -5,6 +5,7 @@
 pub mod limits; // every bound of the system
 pub mod clock; // the one real clock
 pub mod telemetry; // what a member tells of itself
+pub mod mutant; // known mistakes, for tests alone
 pub mod codec; // values to bytes and back
 #[cfg(feature = "member")]
 pub mod durable; // files that are there whole or not at all

@@ -1,6 +1,7 @@
 //! Agreed minus held: what this member's token must do. Pure.
 
 use crate::domain::{ContentKey, MemberId, ObjectId, Version};
+use crate::mutant::{self, Mutant};
 use crate::state::State;
 use std::collections::BTreeSet;
 
@@ -30,7 +31,10 @@ pub fn plan(
         match agreed.object(id).filter(|object| object.is_held_by(me) && !deleted_here(id)) {
             Some(object) if held == Some(object.content.version) => None,
             Some(object) => Some(Step::Import(object.content)),
-            None if held.is_some() && confirmed => Some(Step::Drop(id)),
+            None if held.is_some() && confirmed && mutant::is_on(Mutant::KeepStaleCopy) => None,
+            None if held.is_some() && (confirmed || mutant::is_on(Mutant::DestroyOnUnconfirmedState)) => {
+                Some(Step::Drop(id))
+            }
             None => None,
         }
     };
