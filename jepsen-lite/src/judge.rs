@@ -7,9 +7,9 @@ use crate::weak::Weak;
 use crate::wgl::{Found, Timed, Verdict, check};
 use std::collections::BTreeMap;
 
-/// Which object a history is about.
+/// Which object a key of a history is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
+enum Subject {
     /// A number.
     Register,
     /// Texts by key.
@@ -36,8 +36,6 @@ pub struct Window {
 pub struct Judgement {
     /// The worst of all keys.
     pub verdict: Verdict,
-    /// What the history is about.
-    pub subject: Subject,
     /// Operations of clients.
     pub operations: usize,
     /// Those of them that were judged.
@@ -56,7 +54,6 @@ pub struct Judgement {
 /// It is about nothing that we know, or contradicts itself.
 pub fn judge(history: &History, budget: u64) -> Result<Judgement, HistoryError> {
     let all = operations(history)?;
-    let subject = subject(history, &all)?;
     let mut keys: BTreeMap<Option<String>, Vec<Operation>> = BTreeMap::new();
     for operation in &all {
         keys.entry(operation.key.clone()).or_default().push(operation.clone());
@@ -64,14 +61,17 @@ pub fn judge(history: &History, budget: u64) -> Result<Judgement, HistoryError> 
     let weak = Weak::of(history);
     let mut total = Judgement {
         verdict: Verdict::Linearizable,
-        subject,
         operations: all.len(),
         judged: 0,
         keys: keys.len(),
         steps: 0,
         window: None,
     };
+    if all.is_empty() {
+        return Err(HistoryError::File("no client does anything: there is nothing to judge".into()));
+    }
     for (key, operations) in keys {
+        let Some(subject) = subject(history, &operations)? else { continue };
         let left = budget.saturating_sub(total.steps);
         let one = match subject {
             Subject::Register => one_key(history, &Register, &operations, RegisterOp::of, left)?,
@@ -96,8 +96,8 @@ pub fn judge(history: &History, budget: u64) -> Result<Judgement, HistoryError> 
     Ok(total)
 }
 
-/// The subject that every operation fits.
-fn subject(history: &History, all: &[Operation]) -> Result<Subject, HistoryError> {
+/// The subject that every operation of a key fits; None if there are none.
+fn subject(history: &History, all: &[Operation]) -> Result<Option<Subject>, HistoryError> {
     let mut found: Option<Subject> = None;
     for operation in all {
         let fits = match operation.function {
@@ -108,20 +108,25 @@ fn subject(history: &History, all: &[Operation]) -> Result<Subject, HistoryError
             | Function::Use
             | Function::Look
             | Function::Set
-            | Function::Delete => Subject::Lives,
+            | Function::Delete
+            | Function::SessionMake
+            | Function::SessionUse
+            | Function::SessionEnd => Subject::Lives,
             ref other => {
                 let why = format!("no model of ours knows '{}'", other.name());
                 return Err(HistoryError::at(history.line(operation.called), why));
             }
         };
         if found.is_some_and(|found| found != fits) {
-            let why =
-                format!("'{}' is about another object than the lines before", operation.function.name());
+            let why = format!(
+                "'{}' is about another object than the key's lines before",
+                operation.function.name()
+            );
             return Err(HistoryError::at(history.line(operation.called), why));
         }
         found = Some(fits);
     }
-    found.ok_or_else(|| HistoryError::File("no client does anything: there is nothing to judge".into()))
+    Ok(found)
 }
 
 struct One {

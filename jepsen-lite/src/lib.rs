@@ -1,6 +1,7 @@
 //! Faults that prove the promises. Rooms are listed from the ground up; a room uses only rooms listed before it.
 
 pub mod limits; // every bound of the harness
+pub mod dice; // what the seed decides
 pub mod edn; // values of histories
 pub mod history; // what happened, and its files
 pub mod model; // what should have happened
@@ -9,4 +10,6 @@ pub mod weak; // when reads promise less
 pub mod judge; // the verdict on a history
 pub mod checker; // what is looked for in a run
 pub mod report; // the papers of a run
+pub mod workload; // what clients do
+pub mod nemesis; // what comes when, and what it leaves
 pub mod netns; // real members, real clients, real faults

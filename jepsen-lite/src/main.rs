@@ -6,10 +6,12 @@ use keyraft_jepsen_lite::checker::Findings;
 use keyraft_jepsen_lite::history::{HistoryError, read};
 use keyraft_jepsen_lite::judge::{BUDGET, judge, told};
 use keyraft_jepsen_lite::limits;
-use keyraft_jepsen_lite::netns::{Fault, Job, Options, run, work};
+use keyraft_jepsen_lite::nemesis::chosen;
+use keyraft_jepsen_lite::netns::{FAULTS, Job, Options, run, work};
 use keyraft_jepsen_lite::report;
 use keyraft_jepsen_lite::weak::Mode;
 use keyraft_jepsen_lite::wgl::Verdict;
+use keyraft_jepsen_lite::workload::{Work, Workload};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +48,10 @@ enum Command {
         #[arg(long)]
         module: PathBuf,
         #[arg(long)]
+        socket: Vec<PathBuf>,
+        #[arg(long, value_parser = workload)]
+        workload: Workload,
+        #[arg(long)]
         clients: usize,
         #[arg(long)]
         labels: usize,
@@ -75,7 +81,10 @@ enum Isolated {
 struct Run {
     #[arg(long, value_enum)]
     rung: Rung,
-    /// Faults, by commas: kill, pause, partition, disk, power. None for a run without.
+    /// What clients do: lives, register, set, sessions, or mix for all of it.
+    #[arg(long, value_parser = workload, default_value = "lives")]
+    workload: Workload,
+    /// Faults, by commas: kill, pause, partition, disk-full, power. None for a run without.
     #[arg(long, value_delimiter = ',')]
     nemesis: Vec<String>,
     /// Seconds.
@@ -105,6 +114,12 @@ struct Run {
     module: Option<PathBuf>,
 }
 
+fn workload(name: &str) -> Result<Workload, String> {
+    let known: Vec<&str> = Workload::ALL.into_iter().map(Workload::name).collect();
+    Workload::named(name)
+        .ok_or_else(|| format!("there is none of that name: give one of {}", known.join(", ")))
+}
+
 /// What could not be judged at all.
 const BROKEN: u8 = 3;
 
@@ -113,9 +128,13 @@ fn main() -> ExitCode {
         Command::Check { file, steps } => check(&file, steps),
         Command::Run(options) => break_things(&options),
         Command::Report { folder } => papers(&folder),
-        Command::Clients { module, clients, labels, members, seed, base } => {
-            work(&Job { module, clients, labels, members, seed, base }).map(|()| 0)
-        }
+        Command::Clients { module, socket, workload, clients, labels, members, seed, base } => work(&Job {
+            module,
+            sockets: socket,
+            work: Work { workload, clients, labels, members, seed },
+            base,
+        })
+        .map(|()| 0),
     };
     match outcome {
         Ok(code) => ExitCode::from(code),
@@ -187,22 +206,14 @@ fn break_things(given: &Run) -> Result<u8, String> {
     if !rustix::process::geteuid().is_root() {
         return Err("network namespaces need root: run as root".into());
     }
-    let faults: Vec<Fault> = given
-        .nemesis
-        .iter()
-        .filter(|name| !name.is_empty())
-        .map(|name| {
-            Fault::named(name).ok_or_else(|| {
-                format!("there is no fault '{name}': give kill, pause, partition, disk or power")
-            })
-        })
-        .collect::<Result<_, _>>()?;
+    let faults = chosen(&given.nemesis, "netns", FAULTS)?;
     let (mode, mode_name) = match given.mode {
         Isolated::Serve => (Mode::Serve, "serve"),
         Isolated::Fence => (Mode::Fence, "fence"),
     };
     let command = format!(
-        "jepsen-lite run --rung netns --nemesis '{}' --time {} --seed {} --members {} --clients {} --labels {} --mode {mode_name}",
+        "jepsen-lite run --rung netns --workload {} --nemesis '{}' --time {} --seed {} --members {} --clients {} --labels {} --mode {mode_name}",
+        given.workload.name(),
         given.nemesis.join(","),
         given.time,
         given.seed,
@@ -213,6 +224,7 @@ fn break_things(given: &Run) -> Result<u8, String> {
     let options = Options {
         keyraft: beside(given.keyraft.as_ref(), "keyraft", "cargo build --bin keyraft")?,
         module: beside(given.module.as_ref(), "libkeyraft_pkcs11.so", "cargo build -p keyraft-pkcs11")?,
+        workload: given.workload,
         faults,
         time: Duration::from_secs(given.time),
         members: usize::from(given.members),

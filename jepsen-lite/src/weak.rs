@@ -72,7 +72,8 @@ impl Weak {
 
     /// True if what an operation read is not judged. What it changed always is.
     pub fn excuses(&self, operation: &Operation) -> bool {
-        let reads = matches!(operation.function, Function::Find | Function::Use | Function::Look);
+        let reads =
+            matches!(operation.function, Function::Find | Function::Use | Function::Look | Function::Read);
         let to = operation.returned.unwrap_or(usize::MAX);
         reads && self.within(operation.member, operation.called, to)
     }

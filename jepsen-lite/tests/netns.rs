@@ -78,7 +78,7 @@ fn a_run_that_is_interrupted_leaves_nothing() {
     }
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().expect("makes a folder");
-    let child = run("disk,partition", "8", folder.path());
+    let child = run("disk-full,partition", "8", folder.path());
     let pid = child.id();
     let begun = || !left_behind(pid).is_empty();
     for _ in 0..400 {

@@ -4,7 +4,7 @@ use super::catalogue::Catalogue;
 use super::comparison::comparison;
 use super::held::{Progress, Trouble, pause};
 use super::plan::{Step, plan};
-use crate::clock::Clock;
+use crate::clock::MemberClock;
 use crate::consensus::Agreed;
 use crate::direct::Direct;
 use crate::domain::{ContentKey, EnvelopeContent, GroupId, MemberId, ObjectId};
@@ -56,7 +56,7 @@ pub struct Reconciler {
     /// Where reports go.
     pub reporter: Arc<dyn Reporter>,
     /// For pauses.
-    pub clock: Clock,
+    pub clock: MemberClock,
 }
 
 /// What one round carries over to the next.
@@ -275,7 +275,7 @@ pub async fn watch_token(
     token: Token,
     progress: Arc<Progress>,
     comparisons: mpsc::Sender<oneshot::Sender<Comparison>>,
-    clock: Clock,
+    clock: MemberClock,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut tick = tokio::time::interval(limits::TOKEN_LOOK_EVERY);

@@ -108,6 +108,12 @@ functions! {
     Set = "set",
     /// It is deleted.
     Delete = "delete",
+    /// A session, and in it a session key: asked is its tag, told its number.
+    SessionMake = "session-make",
+    /// A session key is used.
+    SessionUse = "session-use",
+    /// The session that made it is closed.
+    SessionEnd = "session-end",
     /// By the nemesis, once: what the group is.
     Group = "group",
     /// By the nemesis: a fault begins.

@@ -72,7 +72,7 @@ impl LifeOp {
         }
         let done = operation.end == End::Ok;
         Ok(match operation.function {
-            Function::Create => {
+            Function::Create | Function::SessionMake => {
                 let tag = operation.asked.text().ok_or_else(|| wrong(&operation.asked))?;
                 let id = if done { Some(id(&operation.told)?) } else { made.get(tag).copied() };
                 id.map(|id| Self::Create(id, String::new()))
@@ -82,12 +82,14 @@ impl LifeOp {
                 ids.sort_unstable();
                 Some(Self::Find(ids))
             }
+            // A session object is the application's own: where it is used says nothing of whether it is there.
+            Function::SessionUse if done => Some(Self::Present(id(&operation.asked)?)),
             Function::Use if done && everything => Some(Self::Present(id(&operation.asked)?)),
             Function::Look if done && everything => match operation.told.list() {
                 Some([Value::Int(id), _, Value::Text(text)]) => Some(Self::Look(*id, text.clone())),
                 _ => return Err(wrong(&operation.told)),
             },
-            Function::Find | Function::Use | Function::Look => None,
+            Function::Find | Function::Use | Function::Look | Function::SessionUse => None,
             Function::Set => {
                 let (id, text) = pair(&operation.asked)?;
                 match (done, everything) {
@@ -96,7 +98,7 @@ impl LifeOp {
                     (false, false) => None,
                 }
             }
-            Function::Delete => Some(Self::Delete(id(&operation.asked)?)),
+            Function::Delete | Function::SessionEnd => Some(Self::Delete(id(&operation.asked)?)),
             ref other => return Err(format!("a key's life knows no {}", other.name())),
         })
     }

@@ -1,6 +1,7 @@
 //! Questions to one member over its socket, as keyraft's own client asks them.
 
-use keyraft_engine::client::{CallError, Connection};
+pub use keyraft_engine::client::CallError;
+use keyraft_engine::client::Connection;
 use keyraft_engine::domain::{AttributeType, AttributeValue, Mechanism, MemberId, ObjectId, Parameters};
 use keyraft_engine::wire::{
     Answer, ClientRequest, Failure, FailureKind, GroupStatus, ObjectRow, SecretBytes, UseKind, UseRequest,
@@ -37,7 +38,11 @@ impl Member {
         Self { socket, connection: None }
     }
 
-    fn call(&mut self, request: &ClientRequest, limit: Duration) -> Result<Answer, CallError> {
+    /// One question, and its answer.
+    ///
+    /// # Errors
+    /// It was not answered, or with a failure.
+    pub fn call(&mut self, request: &ClientRequest, limit: Duration) -> Result<Answer, CallError> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => Connection::open(&self.socket, limit)?,

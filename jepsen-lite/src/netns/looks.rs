@@ -137,7 +137,7 @@ impl Look {
             let Ok(rows) = rows else { continue };
             let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
             let shown = rows.iter().map(|row| {
-                let (tag, _) = super::workload::parted(&text(row, AttributeType::ID));
+                let (tag, _) = crate::workload::parted(&text(row, AttributeType::ID));
                 let label = Value::Text(text(row, AttributeType::LABEL));
                 Value::List(vec![Value::Int(number(row.object.0)), Value::Text(tag), label])
             });

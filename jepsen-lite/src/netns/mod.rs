@@ -1,24 +1,21 @@
 //! Real members in network namespaces of their own, real clients through the PKCS#11 module, real faults.
 //!
-//! `plan` and `cuts` are pure: what comes when, and what it leaves of a quorum. `net`, `disk` and `cluster` are the things
-//! that can be left behind; each goes with its value. `nemesis` breaks and mends, `looks` asks members what they see, `workload`
-//! is what the clients' process does, `run` puts it all together.
+//! `net`, `disk` and `cluster` are the things that can be left behind; each goes with its value. `nemesis` breaks and mends,
+//! `looks` asks members what they see, `workload` is what the clients' process does, `run` puts it all together.
 
 mod ask;
 mod cluster;
-mod cuts;
-mod dice;
 mod disk;
 mod looks;
 mod nemesis;
 mod net;
-mod plan;
 mod power;
 mod processes;
 mod recorder;
+mod register;
 mod run;
 mod workload;
 
-pub use plan::Fault;
+pub use nemesis::FAULTS;
 pub use run::{Options, run};
 pub use workload::{Job, work};

@@ -1,18 +1,20 @@
 //! Breaks and mends, and writes down both: a fault's beginning before it is done, its end after it is mended.
 
 use super::cluster::Cluster;
-use super::cuts::{Hit, hit, left};
-use super::dice::Dice;
 use super::looks::Look;
-use super::plan::{Fault, Strike, round};
 use super::recorder::Recorder;
+use crate::dice::Dice;
 use crate::edn::Value;
 use crate::history::{Event, Function};
 use crate::limits;
+use crate::nemesis::{Fault, Hit, Strike, hit, left, round};
 use keyraft_engine::clock::Clock;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// What this rung has.
+pub const FAULTS: &[Fault] = &[Fault::Kill, Fault::Pause, Fault::Partition, Fault::DiskFull, Fault::Power];
 
 /// Whoever breaks.
 pub struct Nemesis<'a> {
@@ -114,13 +116,13 @@ impl<'a> Nemesis<'a> {
                 Fault::Kill => self.cluster.kill(member),
                 Fault::Pause => self.cluster.pause(member, true)?,
                 // Already without power, if another fault has taken it: then there is nothing to fill.
-                Fault::Disk => self.cluster.disk(member)?.fill().unwrap_or_default(),
+                Fault::DiskFull => self.cluster.disk(member)?.fill().unwrap_or_default(),
                 Fault::Power => {
                     self.cluster.pause(member, true)?;
                     self.cluster.disk(member)?.cut()?;
                     self.cluster.kill(member);
                 }
-                Fault::Partition => {}
+                _ => {}
             }
         }
         hit.cut.iter().try_for_each(|(from, to)| self.cluster.net.cut(*from, *to))
@@ -136,7 +138,7 @@ impl<'a> Nemesis<'a> {
             let (killed, paused) = (stopped(Fault::Kill) || stopped(Fault::Power), stopped(Fault::Pause));
             match hit.fault {
                 Fault::Pause => self.cluster.pause(member, false)?,
-                Fault::Disk => {
+                Fault::DiskFull => {
                     if !stopped(Fault::Power) {
                         self.cluster.disk(member)?.empty()?;
                     }
@@ -148,9 +150,9 @@ impl<'a> Nemesis<'a> {
                     self.cluster.disk(member)?.restore()?;
                     self.cluster.disk(member)?.empty()?;
                 }
-                Fault::Kill | Fault::Partition => {}
+                _ => {}
             }
-            if matches!(hit.fault, Fault::Kill | Fault::Disk | Fault::Power) && !killed {
+            if matches!(hit.fault, Fault::Kill | Fault::DiskFull | Fault::Power) && !killed {
                 self.cluster.start(member)?;
                 if paused {
                     self.cluster.pause(member, true)?;

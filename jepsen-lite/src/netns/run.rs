@@ -3,12 +3,13 @@
 use super::cluster::Cluster;
 use super::looks::Look;
 use super::nemesis::Nemesis;
-use super::plan::Fault;
 use super::recorder::Recorder;
 use crate::edn::Value;
 use crate::history::{Event, Function, History, Kind, parse};
 use crate::limits;
+use crate::nemesis::Fault;
 use crate::weak::Mode;
+use crate::workload::Workload;
 use keyraft_engine::clock::Clock;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -25,6 +26,8 @@ pub struct Options {
     pub keyraft: PathBuf,
     /// The module under test.
     pub module: PathBuf,
+    /// What clients do.
+    pub workload: Workload,
     /// Which faults.
     pub faults: Vec<Fault>,
     /// For how long.
@@ -59,7 +62,7 @@ const FRESH_MAX: usize = 256;
 /// # Errors
 /// The group could not be formed, or the run was stopped. What was started is gone in any case.
 pub fn run(options: &Options, stop: &AtomicBool, told: &mut dyn FnMut(&str)) -> Result<History, String> {
-    let small_disks = options.faults.iter().any(|fault| matches!(fault, Fault::Disk | Fault::Power));
+    let small_disks = options.faults.iter().any(|fault| fault.is_of_disks());
     let mut cluster = Cluster::prepare(&options.keyraft, options.members, small_disks)?;
     cluster.form(stop, &mut *told)?;
     if options.mode == Mode::Fence {
@@ -98,7 +101,7 @@ pub fn run(options: &Options, stop: &AtomicBool, told: &mut dyn FnMut(&str)) -> 
 
 fn described(options: &Options) -> Value {
     let number = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
-    let elects = options.faults.iter().any(|fault| *fault != Fault::Disk);
+    let elects = options.faults.iter().any(|fault| fault.elects());
     let demands = Value::map([
         ("answered", number(options.time.as_secs() * ANSWERS_A_SECOND)),
         ("ok-percent", Value::Int(ANSWERED_PERCENT)),
@@ -110,6 +113,7 @@ fn described(options: &Options) -> Value {
         ("members", number(options.members as u64)),
         ("clients", number(options.clients as u64)),
         ("seed", number(options.seed)),
+        ("workload", Value::word(options.workload.name())),
         ("faults", Value::List(options.faults.iter().map(|fault| Value::word(fault.name())).collect())),
         ("demands", demands),
         ("command", Value::Text(options.command.clone())),
@@ -131,6 +135,10 @@ fn start(options: &Options, cluster: &Cluster, base: u64) -> Result<(Clients, Ch
     let own = std::env::current_exe().map_err(|error| format!("our own path: {error}"))?;
     let mut command = Command::new(own);
     command.arg("clients").arg("--module").arg(&options.module);
+    for index in 0..options.members {
+        command.arg("--socket").arg(cluster.socket(index));
+    }
+    command.arg("--workload").arg(options.workload.name());
     for (name, number) in [
         ("--clients", options.clients as u64),
         ("--labels", options.labels as u64),

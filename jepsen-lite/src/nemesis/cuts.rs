@@ -1,7 +1,7 @@
 //! Who is hit, which links are cut, and whom that leaves with a quorum.
 
-use super::dice::Dice;
-use super::plan::{Fault, Shape, Strike};
+use super::plan::{Effect, Fault, Shape, Strike};
+use crate::dice::Dice;
 use std::collections::BTreeSet;
 
 /// What a fault does, to whom.
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 pub struct Hit {
     /// What.
     pub fault: Fault,
-    /// Those whose process or disk is hit.
+    /// Those whose process, disk, clock, token or links are hit.
     pub members: BTreeSet<usize>,
     /// Links that are cut: nothing from the first reaches the second.
     pub cut: BTreeSet<(usize, usize)>,
@@ -43,6 +43,16 @@ pub fn hit(strike: Strike, count: usize, primary: Option<usize>, dice: &mut Dice
             cut.retain(|(from, to)| *from != first && *to != first);
             (BTreeSet::new(), cut)
         }
+        Shape::Ring => {
+            // A ring of three cuts nothing: then it is a row.
+            let (ends, ring) = (count - 1, count > 3);
+            let place = |member: usize| all.iter().position(|one| *one == member).unwrap_or(0);
+            let near = |from: usize, to: usize| {
+                let apart = place(from).abs_diff(place(to));
+                apart == 1 || (ring && apart == ends)
+            };
+            (BTreeSet::new(), links(count).filter(|(from, to)| !near(*from, *to)).collect())
+        }
     };
     Hit { fault: strike.fault, members, cut }
 }
@@ -63,7 +73,12 @@ pub struct Left {
 
 /// What all of these leave of so many members.
 pub fn left(hits: &[Hit], count: usize) -> Left {
-    let down = |member: usize| hits.iter().any(|hit| hit.members.contains(&member));
+    let hit_so = |member: usize, effect: Effect| {
+        hits.iter().any(|hit| hit.fault.effect() == effect && hit.members.contains(&member))
+    };
+    let down = |member: usize| hit_so(member, Effect::Stops);
+    // Where one's links are bad, any may lose sight of the others for a while.
+    let shaken = (0..count).any(|member| hit_so(member, Effect::Loosens));
     let cut = |from: usize, to: usize| hits.iter().any(|hit| hit.cut.contains(&(from, to)));
     let reaches = |one: usize, other: usize| {
         one == other || (!down(one) && !down(other) && !cut(one, other) && !cut(other, one))
@@ -74,7 +89,8 @@ pub fn left(hits: &[Hit], count: usize) -> Left {
     let electable: Vec<usize> = (0..count).filter(majority).collect();
     let strong =
         |member: &usize| electable.contains(member) && electable.iter().all(|other| reaches(*member, *other));
-    Left { weak: (0..count).filter(|member| !strong(member)).collect(), quorum: !electable.is_empty() }
+    let weak = (0..count).filter(|member| shaken || !strong(member)).collect();
+    Left { weak, quorum: !electable.is_empty() }
 }
 
 #[cfg(test)]
@@ -99,14 +115,25 @@ mod tests {
             (vec![shape(Fault::Partition, Shape::MuteOne, 3)], 3, 2),
             // All of five see the one in the middle and their own side of two: a majority, but perhaps not the primary.
             (vec![shape(Fault::Partition, Shape::Bridge, 5)], 5, 1),
+            // In a row of three the one in the middle sees all; in a ring of five each sees three, and none all.
+            (vec![shape(Fault::Partition, Shape::Ring, 3)], 3, 1),
+            (vec![shape(Fault::Partition, Shape::Ring, 5)], 5, 0),
+            (vec![shape(Fault::TokenLost, Shape::Primary, 3)], 3, 3),
             (vec![], 3, 3),
         ] {
             let found = left(&hits, count);
             assert_eq!(count - found.weak.len(), strong, "{hits:?}");
-            assert_eq!(found.quorum, strong > 0, "{hits:?}");
+            let quorum = !matches!(hits.first(), Some(hit) if hit.members.len() > count / 2);
+            assert_eq!(found.quorum, quorum, "{hits:?}");
         }
         let primary = shape(Fault::Partition, Shape::PrimaryAlone, 3);
         assert_eq!(left(&[primary], 3).weak, BTreeSet::from([1]));
+    }
+
+    #[test]
+    fn bad_links_leave_a_quorum_and_promise_no_member() {
+        let found = left(&[shape(Fault::Loss, Shape::One, 3)], 3);
+        assert_eq!((found.weak.len(), found.quorum), (3, true));
     }
 
     #[test]

@@ -1,0 +1,310 @@
+//! What comes when: rounds of one fault or two that overlap, each followed by the time to heal. Decided by the seed alone.
+
+use crate::dice::Dice;
+use std::collections::BTreeSet;
+use std::fmt;
+
+macro_rules! faults {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// What can happen to members.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Fault {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Fault {
+            /// All of them. No rung needs to have every one.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// As `--nemesis` and histories call it.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+faults! {
+    /// kill -9.
+    Kill = "kill",
+    /// SIGSTOP: they hang, and their connections stay open.
+    Pause = "pause",
+    /// Links between members are silently cut.
+    Partition = "partition",
+    /// Links lose packets or messages.
+    Loss = "loss",
+    /// Links deliver packets or messages twice.
+    Duplicate = "duplicate",
+    /// Links deliver late, and not in order.
+    Delay = "delay",
+    /// Members' clocks tell another time.
+    Clock = "clock",
+    /// A data folder takes nothing more.
+    DiskFull = "disk-full",
+    /// Whatever is written takes its time.
+    SlowDisk = "slow-disk",
+    /// Whatever is written hangs until the heal.
+    HungDisk = "hung-disk",
+    /// Whatever is written fails.
+    ErringDisk = "erring-disk",
+    /// The power of their disks is cut: what was not synced is gone, and so are their processes.
+    Power = "power",
+    /// Their tokens are gone: every call fails.
+    TokenLost = "token-lost",
+    /// Their tokens take their time.
+    TokenSlow = "token-slow",
+    /// Their tokens do what they are asked, and say that it failed.
+    TokenLying = "token-lying",
+    /// A member is removed; at the heal it joins anew.
+    Membership = "membership",
+    /// Members take a snapshot and purge their logs.
+    Snapshot = "snapshot",
+}
+
+/// What a fault does to those whom it hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// They do not answer, or must not count on answers: no quorum can do with them.
+    Stops,
+    /// They may be cut off from the others at times, by chance.
+    Loosens,
+    /// They are as much a part of the group as before.
+    Stays,
+}
+
+impl Fault {
+    /// The fault of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|fault| fault.name() == name)
+    }
+
+    /// True if another primary must follow when this hits the present one.
+    pub fn elects(self) -> bool {
+        matches!(
+            self,
+            Self::Kill | Self::Pause | Self::Partition | Self::HungDisk | Self::ErringDisk | Self::Power
+        )
+    }
+
+    /// True if it needs a disk of the member's own.
+    pub fn is_of_disks(self) -> bool {
+        matches!(self, Self::DiskFull | Self::SlowDisk | Self::HungDisk | Self::ErringDisk | Self::Power)
+    }
+
+    /// True if it needs a token that misbehaves on demand.
+    pub fn is_of_tokens(self) -> bool {
+        matches!(self, Self::TokenLost | Self::TokenSlow | Self::TokenLying)
+    }
+
+    pub(super) fn effect(self) -> Effect {
+        match self {
+            Self::Kill
+            | Self::Pause
+            | Self::Partition
+            | Self::DiskFull
+            | Self::HungDisk
+            | Self::ErringDisk
+            | Self::Power
+            | Self::Membership => Effect::Stops,
+            Self::Loss | Self::Delay | Self::SlowDisk => Effect::Loosens,
+            Self::Duplicate
+            | Self::Clock
+            | Self::TokenLost
+            | Self::TokenSlow
+            | Self::TokenLying
+            | Self::Snapshot => Effect::Stays,
+        }
+    }
+
+    /// What it may hit. The first time of each fault it is one that leaves a quorum.
+    fn shapes(self, first: bool) -> &'static [Shape] {
+        match (self, first) {
+            (Self::Kill | Self::Pause | Self::Power | Self::HungDisk | Self::ErringDisk, true)
+            | (Self::SlowDisk | Self::Clock | Self::TokenLost | Self::TokenSlow | Self::TokenLying, true) => {
+                &[Shape::Primary]
+            }
+            (Self::Kill | Self::Power, false) => {
+                &[Shape::Primary, Shape::One, Shape::Minority, Shape::Majority, Shape::All]
+            }
+            (Self::Pause | Self::HungDisk | Self::ErringDisk, false) => {
+                &[Shape::Primary, Shape::One, Shape::Minority, Shape::Majority]
+            }
+            (Self::Partition, true) => &[Shape::PrimaryAlone],
+            (Self::Partition, false) => &[
+                Shape::PrimaryAlone,
+                Shape::Halves,
+                Shape::DeafOne,
+                Shape::MuteOne,
+                Shape::Bridge,
+                Shape::Ring,
+            ],
+            (Self::Loss | Self::Duplicate | Self::Delay, true) => &[Shape::All],
+            (Self::Loss | Self::Duplicate | Self::Delay, false) => &[Shape::All, Shape::Primary, Shape::One],
+            (Self::SlowDisk | Self::Clock | Self::TokenSlow, false) => {
+                &[Shape::Primary, Shape::One, Shape::Minority, Shape::All]
+            }
+            (Self::TokenLost | Self::TokenLying, false) => &[Shape::Primary, Shape::One, Shape::Minority],
+            (Self::DiskFull, _) => &[Shape::One],
+            (Self::Membership, _) => &[Shape::One, Shape::Primary],
+            (Self::Snapshot, _) => &[Shape::All],
+        }
+    }
+}
+
+/// The faults of these names, for a rung that has some.
+///
+/// # Errors
+/// There is no fault of a name, or the rung does not have it.
+pub fn chosen(names: &[String], rung: &str, has: &[Fault]) -> Result<Vec<Fault>, String> {
+    let known: Vec<&str> = has.iter().map(|fault| fault.name()).collect();
+    let one = |name: &String| match Fault::named(name) {
+        Some(fault) if has.contains(&fault) => Ok(fault),
+        Some(_) => Err(format!("rung {rung} does not have the fault '{name}': it has {}", known.join(", "))),
+        None => Err(format!("there is no fault '{name}': rung {rung} has {}", known.join(", "))),
+    };
+    names.iter().filter(|name| !name.is_empty()).map(one).collect()
+}
+
+/// Whom a fault hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shape {
+    /// The primary.
+    Primary,
+    /// Any one.
+    One,
+    /// Less than half.
+    Minority,
+    /// More than half.
+    Majority,
+    /// Everybody.
+    All,
+    /// The primary on one side, the others on the other.
+    PrimaryAlone,
+    /// A minority and a majority, by chance.
+    Halves,
+    /// One hears nobody, and is heard.
+    DeafOne,
+    /// One is heard by nobody, and hears.
+    MuteOne,
+    /// One is heard by all, and between the others there are two sides.
+    Bridge,
+    /// Each hears its two neighbours in a ring alone; of three, two do not hear each other.
+    Ring,
+}
+
+impl Shape {
+    /// For histories.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::One => "one",
+            Self::Minority => "minority",
+            Self::Majority => "majority",
+            Self::All => "all",
+            Self::PrimaryAlone => "primary-alone",
+            Self::Halves => "halves",
+            Self::DeafOne => "deaf-one",
+            Self::MuteOne => "mute-one",
+            Self::Bridge => "bridge",
+            Self::Ring => "ring",
+        }
+    }
+}
+
+/// One fault of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strike {
+    /// What.
+    pub fault: Fault,
+    /// Whom.
+    pub shape: Shape,
+    /// Since the round began, milliseconds.
+    pub begins: u64,
+    /// Since the round began, milliseconds.
+    pub ends: u64,
+}
+
+impl fmt::Display for Strike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.fault.name(), self.shape.name())
+    }
+}
+
+/// Between two rounds, at least, milliseconds: a time without faults.
+const REST_MS: u64 = 1_500;
+/// A fault lasts at least and at most so long, milliseconds. Calls that were under way at a primary that hangs take some
+/// seconds, and changes must get through while it does.
+const LASTS_MS: (u64, u64) = (5_000, 9_000);
+
+/// The next round. Each fault comes once before one comes again; `done` are those that came.
+pub fn round(faults: &[Fault], done: &mut Vec<Fault>, dice: &mut Dice) -> Vec<Strike> {
+    let mut seen: BTreeSet<Fault> = done.iter().copied().collect();
+    let fresh: Vec<Fault> = faults.iter().copied().filter(|fault| !seen.contains(fault)).collect();
+    let pool = if fresh.is_empty() { faults } else { &fresh };
+    let mut kinds: Vec<Fault> = dice.one_of(pool).copied().into_iter().collect();
+    // Overlaps only once each fault came alone: what a run must have seen is seen first.
+    if fresh.is_empty() && faults.len() > 1 && dice.below(3) == 0 {
+        let first = kinds.first().copied();
+        let others: Vec<Fault> = faults.iter().copied().filter(|fault| Some(*fault) != first).collect();
+        kinds.extend(dice.one_of(&others));
+    }
+    let mut begins = REST_MS;
+    let mut strikes = Vec::new();
+    for fault in kinds {
+        let first = seen.insert(fault);
+        let lasts = LASTS_MS.0 + dice.below(LASTS_MS.1 - LASTS_MS.0);
+        if let Some(shape) = dice.one_of(fault.shapes(first)) {
+            strikes.push(Strike { fault, shape: *shape, begins, ends: begins + lasts });
+        }
+        done.push(fault);
+        begins += lasts / 2;
+    }
+    strikes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(seed: u64) -> Vec<Vec<Strike>> {
+        let (mut dice, mut done) = (Dice::new(seed), Vec::new());
+        (0..80).map(|_| round(Fault::ALL, &mut done, &mut dice)).collect()
+    }
+
+    #[test]
+    fn the_seed_decides() {
+        assert_eq!(plan(7), plan(7));
+        assert_ne!(plan(7), plan(8));
+    }
+
+    #[test]
+    fn each_fault_comes_first_with_a_quorum_left_and_later_they_overlap() {
+        let plan = plan(3);
+        let (begin, _) = plan.split_at(Fault::ALL.len());
+        let first: BTreeSet<Fault> = begin.iter().flatten().map(|strike| strike.fault).collect();
+        assert_eq!(first.len(), Fault::ALL.len());
+        assert!(begin.iter().all(|round| round.len() == 1));
+        for strike in begin.iter().flatten() {
+            let hit = super::super::hit(*strike, 3, Some(1), &mut Dice::new(1));
+            assert!(super::super::left(&[hit], 3).quorum, "{strike}");
+        }
+        let overlap = |round: &Vec<Strike>| round.len() == 2 && round[1].begins < round[0].ends;
+        assert!(plan.iter().any(overlap), "{plan:?}");
+        let shapes: BTreeSet<Shape> = plan.iter().flatten().map(|strike| strike.shape).collect();
+        assert!(shapes.len() > 6, "{shapes:?}");
+    }
+
+    #[test]
+    fn a_rung_refuses_by_name_what_it_does_not_have() {
+        let names = |text: &str| text.split(',').map(str::to_string).collect::<Vec<_>>();
+        let has = [Fault::Kill, Fault::DiskFull];
+        assert_eq!(chosen(&names("disk-full,kill"), "netns", &has), Ok(vec![Fault::DiskFull, Fault::Kill]));
+        assert_eq!(chosen(&names(""), "netns", &has), Ok(Vec::new()));
+        let why = chosen(&names("kill,clock"), "netns", &has).expect_err("has no clock");
+        assert!(why.contains("netns does not have the fault 'clock': it has kill, disk-full"), "{why}");
+        let why = chosen(&names("flood"), "netns", &has).expect_err("is none");
+        assert!(why.contains("no fault 'flood'"), "{why}");
+    }
+}
