@@ -53,4 +53,18 @@ mod tests {
         assert_eq!(plan(&agreed, MemberId(1), held, |_| false, &scope, false), []);
         assert_eq!(plan(&agreed, MemberId(1), held, |_| false, &scope, true), [Step::Drop(ObjectId(7))]);
     }
+
+    #[cfg(feature = "test-hooks")]
+    #[test]
+    fn known_mistakes_destroy_too_early_or_never() {
+        let agreed = State::default();
+        let scope = BTreeSet::from([ObjectId(7)]);
+        let planned =
+            |confirmed| plan(&agreed, MemberId(1), |_| Some(Version(1)), |_| false, &scope, confirmed);
+        let tried = crate::mutant::Tried::begin(Mutant::DestroyOnUnconfirmedState);
+        assert_eq!(planned(false), [Step::Drop(ObjectId(7))]);
+        drop(tried);
+        let _tried = crate::mutant::Tried::begin(Mutant::KeepStaleCopy);
+        assert_eq!(planned(true), []);
+    }
 }
