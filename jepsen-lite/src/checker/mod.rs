@@ -1,7 +1,8 @@
 //! What is looked for in a history. Each checker is a pure file: a history in, a finding out. A checker that had nothing to
 //! look at finds that, and does not pass.
 
-mod coverage;
+pub(crate) mod coverage;
+mod ended;
 mod equal_keys;
 mod facts;
 mod in_sync;
@@ -113,6 +114,7 @@ pub fn look(history: &History, budget: u64) -> Result<Findings, HistoryError> {
         stale_look::look(&facts),
         equal_keys::look(&facts),
         whole::look(&facts),
+        ended::look(&facts),
         coverage::look(&facts),
     ];
     Ok(Findings { judgement, all })

@@ -122,6 +122,8 @@ functions! {
     FaultEnd = "fault-end",
     /// By the nemesis: every member is in sync again, or was not in time.
     Whole = "whole",
+    /// By the nemesis: a member's process has ended by itself, and why.
+    Ended = "ended",
     /// By the nemesis: what a member says of the group.
     Seen = "seen",
     /// By the nemesis: a key that has just been answered, used at one member.
