@@ -76,7 +76,13 @@ impl Look {
     }
 
     /// Asks one member now and then how it sees the group, for as long as its machine lives.
-    pub async fn watch(self: Arc<Self>, network: Network, recorder: Arc<Recorder>, place: usize, disk: Snapshots) {
+    pub async fn watch(
+        self: Arc<Self>,
+        network: Network,
+        recorder: Arc<Recorder>,
+        place: usize,
+        disk: Snapshots,
+    ) {
         loop {
             tokio::time::sleep(limits::LOOK_EVERY).await;
             if let Ok(status) = status(&network, place, limits::LOOK).await {
@@ -159,7 +165,8 @@ pub fn whole(world: &mut World) -> Result<Result<(), String>, String> {
     let all = world.machines.len();
     for place in 0..all {
         let network = world.network.clone();
-        let asked = world.wait(async move { status(&network, place, limits::LOOK).await }, limits::LOOK * 2)?;
+        let asked =
+            world.wait(async move { status(&network, place, limits::LOOK).await }, limits::LOOK * 2)?;
         let now = match asked {
             Some(Ok(now)) => now,
             Some(Err(why)) => return Ok(Err(format!("member {place}: {why}"))),
@@ -182,7 +189,11 @@ pub async fn last(network: Network, recorder: Arc<Recorder>, members: usize) {
         let Some(rows) = patiently(|| list(&network, place)).await else { continue };
         let shown = rows.iter().map(|row| {
             let (tag, _) = parted(&text(row, AttributeType::ID));
-            Value::List(vec![number(row.object.0), Value::Text(tag), Value::Text(text(row, AttributeType::LABEL))])
+            Value::List(vec![
+                number(row.object.0),
+                Value::Text(tag),
+                Value::Text(text(row, AttributeType::LABEL)),
+            ])
         });
         let objects = Value::List(shown.collect());
         let value = Value::map([("member", number(place as u64)), ("objects", objects)]);

@@ -106,8 +106,7 @@ fn run(options: &Options, folder: &Path) -> Result<(History, Duration), String> 
         world.outside.spawn(clients.clone().live(index));
     }
     let until = world.now() + options.time;
-    let mut breaker =
-        Breaker::new(&mut world, &look, &recorder, &faults, Dice::new(dice.below(u64::MAX)));
+    let mut breaker = Breaker::new(&mut world, &look, &recorder, &faults, Dice::new(dice.below(u64::MAX)));
     let whole = breaker.work(until)?;
     clients.stop();
     let late = breaker.world.now() + limits::LAST_ANSWER;

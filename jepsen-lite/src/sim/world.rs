@@ -47,7 +47,9 @@ impl World {
         let mut outside = Host::default();
         outside.start(std::future::pending())?;
         Ok(Self {
-            machines: (0..machines).map(|place| Machine::new(place, folder, &network)).collect::<Result<_, _>>()?,
+            machines: (0..machines)
+                .map(|place| Machine::new(place, folder, &network))
+                .collect::<Result<_, _>>()?,
             network,
             outside,
             now: entropy::elapsed(),
