@@ -262,6 +262,13 @@ impl Engine {
         Arc::new(self.service.clone())
     }
 
+    /// Takes a snapshot now and drops the log behind it.
+    #[cfg(feature = "test-hooks")]
+    pub async fn compact(&self) -> Result<(), Failure> {
+        let done = self.service.0.consensus.compact().await;
+        done.map_err(|error| crate::service::consensus_failure(&error))
+    }
+
     /// This member's id.
     pub fn member(&self) -> MemberId {
         self.service.0.me

@@ -6,7 +6,7 @@
 
 use super::TokenError;
 use super::error::rv_name;
-use super::ffi::{ALREADY_INITIALIZED, Module};
+use super::door::{ALREADY_INITIALIZED, Module};
 use parking_lot::Mutex;
 use std::fmt::Write as _;
 use std::fs;

@@ -2,7 +2,7 @@
 //! linked in; above the loader nothing knows the difference. A token's calls run on threads of its own. What it holds
 //! is known from memory; it is searched once, when it is opened.
 //!
-//! - `ffi` is the door to C, `embedded` makes kryoptic's slots, `slot` opens and initialises tokens.
+//! - `ffi` is the door to C (in simulations `model` stands beside it), `embedded` makes kryoptic's slots, `slot` opens and initialises tokens.
 //! - `probe` finds out what a token can do, `proof` knows keys by using them, `carry` wraps them.
 //! - `keys` and `smk` are what a member keeps in its token for the group, `guests` what applications' sessions bring.
 //! - `uses` operates with keys and wraps them, `arrive` takes in what applications unwrap and derive; `task` hands jobs
@@ -17,8 +17,12 @@ mod desks;
 mod embedded;
 mod error;
 mod ffi;
+#[cfg(not(feature = "test-hooks"))]
+use ffi as door;
 mod guests;
 mod keys;
+#[cfg(feature = "test-hooks")]
+mod model;
 mod outside;
 mod parameters;
 mod probe;
@@ -33,6 +37,11 @@ mod template;
 mod tests;
 mod uses;
 mod vault;
+
+#[cfg(feature = "test-hooks")]
+use model::door;
+#[cfg(feature = "test-hooks")]
+pub use model::{ModelToken, TokenFault};
 
 pub(crate) use carry::public_facts;
 pub use error::{TokenError, TokenVerdict};
@@ -84,6 +93,9 @@ pub enum ModuleSource {
         /// The shared object.
         path: PathBuf,
     },
+    /// A token in memory, whose jobs need no threads.
+    #[cfg(feature = "test-hooks")]
+    Model(std::sync::Arc<ModelToken>),
 }
 
 /// Which of a library's tokens is meant.

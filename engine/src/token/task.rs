@@ -3,7 +3,9 @@
 use super::arrive::Arrival;
 use super::calls::Work;
 use super::desks::{Bench, Desk, Job, Queue};
-use super::ffi::Session;
+#[cfg(feature = "test-hooks")]
+use super::model::Hands;
+use super::door::Session;
 use super::outside::encrypt;
 use super::smk::Purpose;
 use super::vault::{Index, Ledger, Vault};
@@ -37,18 +39,72 @@ struct Shared {
     calls: AtomicU64,
     /// Closed when the last thread has gone.
     alive: watch::Receiver<()>,
+    /// What works in place of threads at a model.
+    #[cfg(feature = "test-hooks")]
+    hands: Option<Arc<Hands>>,
+}
+
+impl Shared {
+    fn close(&self) {
+        self.bench.close();
+        self.queue.close();
+        #[cfg(feature = "test-hooks")]
+        self.hands.iter().for_each(|hands| hands.close());
+    }
+
+    /// True if there are no threads.
+    fn is_model(&self) -> bool {
+        #[cfg(feature = "test-hooks")]
+        return self.hands.is_some();
+        #[cfg(not(feature = "test-hooks"))]
+        false
+    }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.bench.close();
-        self.queue.close();
+        self.close();
+        if self.is_model() {
+            return;
+        }
         // A process that ends while a thread is still closing its session would run the library's destructors under
         // it: SoftHSM has been seen to crash so.
         let until = Clock.now() + limits::CLOSE_GRACE;
         while (self.alive.has_changed().is_ok() || self.bench.is_lent()) && Clock.now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+}
+
+/// A job and the one who waits for it.
+struct Errand<T, W> {
+    kind: Work,
+    tell: oneshot::Sender<Result<T, TokenError>>,
+    work: W,
+}
+
+impl<T, W> Job for Errand<T, W>
+where
+    T: Send,
+    W: FnOnce(&Vault, &mut Desk) -> Result<T, TokenError> + Send,
+{
+    fn kind(&self) -> Work {
+        self.kind
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.tell.is_closed()
+    }
+
+    fn run(self: Box<Self>, vault: &Vault, desk: &mut Desk) {
+        let _ = self.tell.send((self.work)(vault, desk));
+    }
+}
+
+fn carry_out(job: Box<dyn Job>, vault: &Vault, desk: &mut Desk) {
+    if job.is_wanted() {
+        let _call = vault.ledger.calls.begin(job.kind(), Clock.now());
+        job.run(vault, desk);
     }
 }
 
@@ -72,6 +128,8 @@ impl Token {
         let queue = Arc::new(Queue::default());
         let ledger = vault.ledger.clone();
         let bench = Bench::new(Arc::downgrade(&vault), ledger.calls.clone());
+        #[cfg(feature = "test-hooks")]
+        let hands = Hands::of(&config.source, (&vault, &queue, &life));
         let shared = Shared {
             queue: queue.clone(),
             bench,
@@ -79,14 +137,19 @@ impl Token {
             generating: AtomicUsize::new(0),
             calls: AtomicU64::new(0),
             alive,
+            #[cfg(feature = "test-hooks")]
+            hands,
         };
+        if shared.is_model() {
+            return Ok(Self { shared: Arc::new(shared) });
+        }
         for number in 0..limits::TOKEN_THREADS {
             let (vault, queue, life) = (vault.clone(), queue.clone(), life.clone());
             let run = move || {
                 let mut desk = Desk::default();
                 while let Some(job) = queue.pop() {
                     // A job that panics loses its session and its answer, not the thread.
-                    if catch_unwind(AssertUnwindSafe(|| job(&vault, &mut desk))).is_err() {
+                    if catch_unwind(AssertUnwindSafe(|| carry_out(job, &vault, &mut desk))).is_err() {
                         desk = Desk::default();
                     }
                 }
@@ -112,19 +175,14 @@ impl Token {
     ) -> Result<T, TokenError> {
         self.shared.calls.fetch_add(1, Ordering::Relaxed);
         let (tell, told) = oneshot::channel();
-        let job: Job = Box::new(move |vault, desk| {
-            // Nobody waits for the answer any more: a deadline has passed.
-            if !tell.is_closed() {
-                let _call = vault.ledger.calls.begin(kind, Clock.now());
-                let _ = tell.send(work(vault, desk));
-            }
-        });
         let calls = &self.shared.ledger.calls;
         let first = kind == Work::Canary;
         if !first {
             calls.refuse_hanging()?;
         }
-        self.shared.queue.push(job, first)?;
+        self.shared.queue.push(Box::new(Errand { kind, tell, work }), first)?;
+        #[cfg(feature = "test-hooks")]
+        self.shared.hands.iter().for_each(Hands::wake);
         let mut hangs = calls.hangs();
         let done = tokio::select! {
             biased;
@@ -520,6 +578,10 @@ impl Token {
         data: &[u8],
     ) -> Result<Zeroizing<Vec<u8>>, TokenError> {
         self.shared.calls.fetch_add(1, Ordering::Relaxed);
+        if self.shared.is_model() {
+            // Its jobs take virtual time, which nobody can wait for here.
+            return Err(TokenError::Busy(self.shared.queue.waiting()));
+        }
         let done = self.shared.bench.with(|vault, desk| {
             desk.with(vault, |session| vault.operate(session, key, kind, mechanism, data))
         });
@@ -570,8 +632,7 @@ impl Token {
     /// Closes the token: running jobs end, waiting ones answer [`TokenError::Closed`], sessions close. A thread that
     /// hangs in the token is left behind after [`limits::CANARY_LIMIT`].
     pub async fn close(self) {
-        self.shared.bench.close();
-        self.shared.queue.close();
+        self.shared.close();
         let mut alive = self.shared.alive.clone();
         let gone = async { while alive.changed().await.is_ok() {} };
         if tokio::time::timeout(limits::CANARY_LIMIT, gone).await.is_err() {

@@ -3,7 +3,7 @@
 use super::calls::Calls;
 use super::der::PublicKey;
 use super::error::Fault;
-use super::ffi::{Handle, Module, Session};
+use super::door::{Handle, Module, Session};
 use super::guests::Guests;
 use super::probe::Abilities;
 use super::tag::Tag;

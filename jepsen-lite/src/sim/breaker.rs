@@ -202,8 +202,10 @@ impl<'a> Breaker<'a> {
     fn end(&mut self, strike: Strike) -> Result<(), String> {
         let Some(at) = self.active.iter().position(|(active, _)| *active == strike) else { return Ok(()) };
         let (_, hit) = self.active.remove(at);
-        for member in hit.members.iter().copied().filter(|member| !self.suffers(*member, hit.fault)) {
-            self.mend(hit.fault, member)?;
+        for member in hit.members.iter().copied() {
+            if !self.suffers(member, hit.fault) {
+                self.mend(hit.fault, member)?;
+            }
         }
         self.links();
         let value = Value::map([("fault", Value::word(strike.fault.name()))]);

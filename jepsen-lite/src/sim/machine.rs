@@ -206,6 +206,12 @@ impl Machine {
         self.network.pause(self.place, paused);
     }
 
+    /// A process that waits to be started again is started now.
+    pub fn hurry(&mut self, now: Duration) {
+        self.again = self.again.map(|_| now);
+        self.pause = RESTART_MIN;
+    }
+
     /// Tells the member something.
     pub fn order(&self, order: Order) {
         if let Some(orders) = &self.orders {
@@ -265,7 +271,8 @@ async fn live(
         tokio::select! {
             fault = engine.failed() => return fault.reason,
             Some(order) = orders.recv() => match order {
-                Order::Snapshot => engine.take_snapshot().await,
+                // One whose consensus has ended ends by itself.
+                Order::Snapshot => drop(engine.compact().await),
             },
         }
     }

@@ -304,6 +304,7 @@ impl Network {
     /// Delivers what has arrived by now.
     pub fn deliver(&self, now: Duration) {
         let mut inner = guard(&self.0);
+        let inner = &mut *inner;
         inner.now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         while let Some(entry) = inner.parcels.first_entry() {
             if entry.key().0 > inner.now {
