@@ -1,6 +1,9 @@
 //! Whether this process is a simulation: one thread, virtual time, no sockets. One process simulates one world, so that
 //! nothing of an earlier one is left in it. In a build for use it never is.
 
+#[cfg(all(feature = "test-hooks", feature = "member"))]
+pub mod pace; // how long a model takes
+
 #[cfg(feature = "test-hooks")]
 mod on {
     use std::sync::OnceLock;
