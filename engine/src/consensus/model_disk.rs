@@ -12,6 +12,7 @@
 use super::store::{Checkpoint, Store};
 use super::types::{Entry, LogId, TypeConfig, Vote};
 use crate::domain::{ContentKey, Envelope};
+use crate::mutant::{self, Mutant};
 use crate::simulation::pace::Pace;
 use imbl::OrdMap;
 use openraft::storage::{IOFlushed, RaftLogStorage};
@@ -84,7 +85,9 @@ impl Journal {
 
     fn need_room(&self) -> io::Result<()> {
         match self.fault {
-            Some(DiskFault::Full) => Err(io::Error::new(io::ErrorKind::StorageFull, "the model disk is full")),
+            Some(DiskFault::Full) => {
+                Err(io::Error::new(io::ErrorKind::StorageFull, "the model disk is full"))
+            }
             Some(DiskFault::Fails) | None => Ok(()),
         }
     }
@@ -195,7 +198,7 @@ impl ModelDisk {
         self.pace.pass().await;
         let mut journal = self.journal.lock();
         journal.check(life)?;
-        journal.sync(upto)
+        if mutant::is_on(Mutant::AcknowledgeBeforeFsync) { Ok(()) } else { journal.sync(upto) }
     }
 }
 
@@ -253,7 +256,12 @@ impl ModelLog {
             }
             let result = self.disk.sync(self.life).await;
             for done in waiting {
-                done(result.as_ref().map(|()| ()).map_err(|error| io::Error::new(error.kind(), error.to_string())));
+                done(
+                    result
+                        .as_ref()
+                        .map(|()| ())
+                        .map_err(|error| io::Error::new(error.kind(), error.to_string())),
+                );
             }
         }
     }
@@ -294,6 +302,9 @@ impl RaftLogStorage<TypeConfig> for ModelLog {
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
         self.disk.journal.lock().need_room()?;
+        if mutant::is_on(Mutant::ForgetTheVote) {
+            return Ok(());
+        }
         self.write(|layout| layout.vote = Some(*vote))?;
         self.flushed().await
     }
@@ -315,7 +326,9 @@ impl RaftLogStorage<TypeConfig> for ModelLog {
         let entries: Vec<Entry> = entries.into_iter().collect();
         let expected = self.read(|layout| layout.last())?.map(|last| last.index + 1);
         let first = expected.or(entries.first().map(|entry| entry.log_id.index)).unwrap_or_default();
-        if let Some((entry, index)) = entries.iter().zip(first..).find(|(entry, at)| entry.log_id.index != *at) {
+        if let Some((entry, index)) =
+            entries.iter().zip(first..).find(|(entry, at)| entry.log_id.index != *at)
+        {
             let what = format!("entry {} was appended where {index} belongs", entry.log_id.index);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
@@ -332,7 +345,9 @@ impl RaftLogStorage<TypeConfig> for ModelLog {
 
     async fn purge(&mut self, upto: LogId) -> Result<(), io::Error> {
         self.write(|layout| {
-            layout.purged = layout.purged.max(Some(upto));
+            if !mutant::is_on(Mutant::ForgetLastPurged) {
+                layout.purged = layout.purged.max(Some(upto));
+            }
             layout.entries = layout.entries.split(&upto.index).1;
         })?;
         self.flushed().await

@@ -1,7 +1,7 @@
 //! From a configuration to an open token: the library, the slot, the login, the sweep, the index.
 
-use super::error::{Fault, rv_name};
 use super::door::{Handle, Module, Session, TokenInfo, User};
+use super::error::{Fault, rv_name};
 use super::probe;
 use super::tag::Tag;
 use super::template::{self, Template};

@@ -3,9 +3,9 @@
 use super::arrive::Arrival;
 use super::calls::Work;
 use super::desks::{Bench, Desk, Job, Queue};
+use super::door::Session;
 #[cfg(feature = "test-hooks")]
 use super::model::Hands;
-use super::door::Session;
 use super::outside::encrypt;
 use super::smk::Purpose;
 use super::vault::{Index, Ledger, Vault};

@@ -2,8 +2,8 @@
 
 use super::calls::Calls;
 use super::der::PublicKey;
-use super::error::Fault;
 use super::door::{Handle, Module, Session};
+use super::error::Fault;
 use super::guests::Guests;
 use super::probe::Abilities;
 use super::tag::Tag;

@@ -9,9 +9,9 @@ use std::path::Path;
 use zeroize::Zeroizing;
 
 pub(in super::super) use super::super::error::Fault;
-pub(in super::super) use ffi::{Handle, Operation, SIGNATURE_INVALID, TokenInfo, User};
 #[cfg(feature = "embedded")]
 pub(in super::super) use ffi::ALREADY_INITIALIZED;
+pub(in super::super) use ffi::{Handle, Operation, SIGNATURE_INVALID, TokenInfo, User};
 
 /// As `ffi`'s.
 pub(in super::super) enum Module {

@@ -4,17 +4,17 @@ use super::super::door::{Handle, Operation};
 use super::super::template::Template;
 use super::{SECRET_MAX_BYTES, cipher, oaep};
 use crate::domain::{
-    AttributeType as A, AttributeValue as V, Attributes, Mechanism, ObjectClass, Parameters, ckk,
+    AttributeType as A, AttributeValue as V, Attributes, Mechanism, ObjectClass, ObjectId, Parameters, ckk,
 };
 use cryptoki_sys::{
     CK_RV, CKM_AES_KEY_GEN, CKM_AES_KEY_WRAP_KWP, CKM_GENERIC_SECRET_KEY_GEN, CKM_RSA_PKCS_KEY_PAIR_GEN,
     CKM_RSA_PKCS_OAEP, CKR_ATTRIBUTE_READ_ONLY, CKR_ATTRIBUTE_SENSITIVE, CKR_ATTRIBUTE_TYPE_INVALID,
-    CKR_ATTRIBUTE_VALUE_INVALID, CKR_ENCRYPTED_DATA_INVALID, CKR_FUNCTION_FAILED, CKR_KEY_FUNCTION_NOT_PERMITTED,
-    CKR_KEY_HANDLE_INVALID, CKR_KEY_SIZE_RANGE, CKR_KEY_TYPE_INCONSISTENT, CKR_KEY_UNEXTRACTABLE,
-    CKR_MECHANISM_INVALID, CKR_OBJECT_HANDLE_INVALID, CKR_SESSION_HANDLE_INVALID, CKR_SIGNATURE_INVALID,
-    CKR_TEMPLATE_INCOMPLETE, CKR_TEMPLATE_INCONSISTENT, CKR_UNWRAPPING_KEY_HANDLE_INVALID,
-    CKR_WRAPPED_KEY_INVALID, CKR_WRAPPED_KEY_LEN_RANGE, CKR_WRAPPING_KEY_HANDLE_INVALID,
-    CKR_KEY_NOT_WRAPPABLE,
+    CKR_ATTRIBUTE_VALUE_INVALID, CKR_ENCRYPTED_DATA_INVALID, CKR_FUNCTION_FAILED,
+    CKR_KEY_FUNCTION_NOT_PERMITTED, CKR_KEY_HANDLE_INVALID, CKR_KEY_NOT_WRAPPABLE, CKR_KEY_SIZE_RANGE,
+    CKR_KEY_TYPE_INCONSISTENT, CKR_KEY_UNEXTRACTABLE, CKR_MECHANISM_INVALID, CKR_OBJECT_HANDLE_INVALID,
+    CKR_SESSION_HANDLE_INVALID, CKR_SIGNATURE_INVALID, CKR_TEMPLATE_INCOMPLETE, CKR_TEMPLATE_INCONSISTENT,
+    CKR_UNWRAPPING_KEY_HANDLE_INVALID, CKR_WRAPPED_KEY_INVALID, CKR_WRAPPED_KEY_LEN_RANGE,
+    CKR_WRAPPING_KEY_HANDLE_INVALID,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use zeroize::Zeroizing;
@@ -87,10 +87,17 @@ pub(super) struct Objects {
     sessions: BTreeSet<u64>,
     /// Who has logged in, over all sessions: the user, or else the security officer.
     pub login: Option<bool>,
+    /// Keys of a group whose last copy was destroyed, until somebody asks.
+    pub destroyed: Vec<ObjectId>,
     next: u64,
 }
 
 impl Objects {
+    /// Every object's CKA_ID.
+    pub fn ids(&self) -> impl Iterator<Item = &[u8]> {
+        self.table.values().map(|object| object.bytes(A::ID))
+    }
+
     fn fresh(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -123,12 +130,7 @@ impl Objects {
     }
 
     /// Makes an object of a template and the value that goes with it.
-    fn admit(
-        &mut self,
-        session: u64,
-        mut attributes: Attributes,
-        value: Zeroizing<Vec<u8>>,
-    ) -> Handle {
+    fn admit(&mut self, session: u64, mut attributes: Attributes, value: Zeroizing<Vec<u8>>) -> Handle {
         let owner = (attributes.get(&A::TOKEN) != Some(&V::Bool(true))).then_some(session);
         attributes.insert(A::TOKEN, V::Bool(owner.is_none()));
         attributes.entry(A::MODIFIABLE).or_insert(V::Bool(true));
@@ -178,7 +180,9 @@ impl Objects {
         if *attributes.entry(A::KEY_TYPE).or_insert(V::Number(kind)) != V::Number(kind) {
             return Err(CKR_TEMPLATE_INCONSISTENT);
         }
-        let Some(V::Number(length)) = attributes.get(&A::VALUE_LEN) else { return Err(CKR_TEMPLATE_INCOMPLETE) };
+        let Some(V::Number(length)) = attributes.get(&A::VALUE_LEN) else {
+            return Err(CKR_TEMPLATE_INCOMPLETE);
+        };
         let length = usize::try_from(*length).ok().filter(|length| *length <= SECRET_MAX_BYTES);
         let value = random(length.ok_or(CKR_KEY_SIZE_RANGE)?)?;
         self.admit_secret(session, attributes, value, CKR_KEY_SIZE_RANGE)
@@ -222,7 +226,12 @@ impl Objects {
     pub fn create(&mut self, session: u64, template: &Template) -> Result<Handle, CK_RV> {
         let mut attributes = known(template)?;
         if let Some(V::Bytes(value)) = attributes.remove(&A::VALUE) {
-            return self.admit_secret(session, attributes, Zeroizing::new(value), CKR_ATTRIBUTE_VALUE_INVALID);
+            return self.admit_secret(
+                session,
+                attributes,
+                Zeroizing::new(value),
+                CKR_ATTRIBUTE_VALUE_INVALID,
+            );
         }
         let object = Object { attributes, value: Zeroizing::default(), owner: None };
         if !object.is(ObjectClass::PublicKey, ckk::RSA) {
@@ -286,7 +295,9 @@ impl Objects {
 
     /// C_DestroyObject.
     pub fn destroy(&mut self, object: Handle) -> Result<(), CK_RV> {
-        self.table.remove(&object).map(|_| ()).ok_or(CKR_OBJECT_HANDLE_INVALID)
+        let gone = self.table.remove(&object).ok_or(CKR_OBJECT_HANDLE_INVALID)?;
+        self.note_destroyed(gone.bytes(A::ID));
+        Ok(())
     }
 
     /// C_GetAttributeValue.
@@ -409,11 +420,7 @@ fn encrypt(mechanism: &Mechanism, key: &Object, clear: &[u8]) -> Result<Vec<u8>,
     oaep::encrypt(key.bytes(A::MODULUS), key.bytes(A::PUBLIC_EXPONENT), clear).ok_or(CKR_KEY_SIZE_RANGE)
 }
 
-fn decrypt(
-    mechanism: &Mechanism,
-    key: &Object,
-    sealed: &[u8],
-) -> Result<Option<Zeroizing<Vec<u8>>>, CK_RV> {
+fn decrypt(mechanism: &Mechanism, key: &Object, sealed: &[u8]) -> Result<Option<Zeroizing<Vec<u8>>>, CK_RV> {
     knows_rsa(mechanism)?;
     Ok(oaep::decrypt(&key.value, sealed))
 }

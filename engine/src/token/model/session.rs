@@ -191,9 +191,7 @@ impl ModelSession {
     }
 
     pub fn logout(&self) -> Result<(), Fault> {
-        self.enter("C_Logout", |state| {
-            state.objects.login.take().map(|_| ()).ok_or(CKR_USER_NOT_LOGGED_IN)
-        })
+        self.enter("C_Logout", |state| state.objects.login.take().map(|_| ()).ok_or(CKR_USER_NOT_LOGGED_IN))
     }
 
     pub fn init_pin(&self, pin: &str) -> Result<(), Fault> {
@@ -207,9 +205,7 @@ impl ModelSession {
     }
 
     pub fn generate(&self, mechanism: &Mechanism, template: &Template) -> Result<Handle, Fault> {
-        self.act("C_GenerateKey", Effect::Write, |objects| {
-            objects.generate(self.handle, mechanism, template)
-        })
+        self.act("C_GenerateKey", Effect::Write, |objects| objects.generate(self.handle, mechanism, template))
     }
 
     pub fn generate_pair(
