@@ -59,6 +59,8 @@ struct Journal {
     /// The number of the first of them, counted in writes.
     synced: u64,
     checkpoint: Option<Checkpoint>,
+    /// Checkpoints that were written.
+    checkpoints: u64,
     fault: Option<DiskFault>,
     /// A sync has failed in this life.
     broken: bool,
@@ -125,6 +127,7 @@ impl Default for ModelDisk {
             layouts: VecDeque::from([Layout::default()]),
             synced: 0,
             checkpoint: None,
+            checkpoints: 0,
             fault: None,
             broken: false,
             life: 0,
@@ -174,6 +177,11 @@ impl ModelDisk {
         }
         journal.broken = false;
         journal.life += 1;
+    }
+
+    /// Checkpoints that were written in all its lives.
+    pub fn checkpoints(&self) -> u64 {
+        self.journal.lock().checkpoints
     }
 
     /// Writes that a power cut may lose.
@@ -400,6 +408,7 @@ impl Store for ModelStore {
             journal.need_room()?;
             journal.sync(journal.end())?;
             journal.checkpoint = Some(checkpoint.clone());
+            journal.checkpoints += 1;
             Ok(())
         })
     }
