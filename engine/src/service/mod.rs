@@ -266,9 +266,11 @@ impl Handler for Service {
         self.0.agreed.read(|state| match (state.group(), bearer) {
             // A member that has no state yet trusts the group's authority alone, as to members.
             (None, bearer) => matches!(bearer, Bearer::Member(_)),
-            (Some(_), Bearer::Member(named)) => {
-                state.member(named.member).is_some_and(|row| row.card.tls == named.tls)
-            }
+            // So does one that is behind, where somebody has joined since: that may be the only one to hear the rest from.
+            (Some(_), Bearer::Member(named)) => match state.member(named.member) {
+                Some(row) => row.card.tls == named.tls,
+                None => state.is_to_come(named.member),
+            },
             (Some(_), Bearer::Application(named)) => state.applications().has(&named.name, named.tls),
         })
     }

@@ -234,6 +234,12 @@ impl State {
         self.members.get(&id)
     }
 
+    /// True if this state has admitted nobody of this id yet, and removed nobody: ids only grow. A later state may know
+    /// the member.
+    pub fn is_to_come(&self, id: MemberId) -> bool {
+        id.0 >= self.next_member
+    }
+
     /// The members that settling needs: in sync, or entering.
     pub fn required(&self) -> BTreeSet<MemberId> {
         self.members

@@ -4,7 +4,7 @@
 use super::TokenError;
 use super::calls::{Calls, Work};
 use super::door::Session;
-use super::vault::Vault;
+use super::vault::{Vault, broken};
 use crate::clock::Clock;
 use crate::limits;
 use parking_lot::{Condvar, Mutex};
@@ -38,7 +38,7 @@ impl Desk {
             None => {
                 // Opening changes the token's table of sessions, so it counts as a write.
                 let _exclusive = vault.gate.write();
-                vault.module.open(vault.slot)?
+                vault.module.open(vault.slot).map_err(broken)?
             }
         };
         let done = work(&session);

@@ -212,7 +212,8 @@ impl Vault {
     }
 }
 
-fn broken(fault: Fault) -> TokenError {
+/// The error of a call that a working token never refuses.
+pub(super) fn broken(fault: Fault) -> TokenError {
     TokenError::from(fault).judged(TokenVerdict::Failed)
 }
 

@@ -12,6 +12,7 @@ mod breaker;
 mod clients;
 pub mod entropy;
 mod host;
+mod journal;
 mod looks;
 mod machine;
 mod network;

@@ -1,5 +1,6 @@
 //! Many seeds, each in a process of its own, as many at once as there are processors; what they found, summed up.
 
+use super::journal;
 use super::run::{Options, commits, simulate};
 use crate::checker::look;
 use crate::history::Function;
@@ -68,11 +69,15 @@ pub struct One {
     pub commits: BTreeMap<String, u64>,
 }
 
-/// Simulates one seed in this process and judges it. Papers go to `out` if it fails, or if `keep` says so.
+/// Simulates one seed in this process and judges it. Papers go to `out` if it fails, or if `keep` says so; then
+/// what members logged as well.
 ///
 /// # Errors
 /// The simulation itself fails, or the papers cannot be written.
 pub fn judged(options: &Options, out: &Path, keep: bool) -> Result<One, String> {
+    if keep {
+        journal::begin(out)?;
+    }
     let (history, lived) = simulate(options)?;
     let findings = look(&history, BUDGET).map_err(|error| error.to_string())?;
     let passes = findings.pass();

@@ -2,6 +2,7 @@
 
 use super::entropy;
 use super::host::{Host, TICK};
+use super::journal;
 use super::machine::Machine;
 use super::network::{Network, OUTSIDE, Way, guard};
 use crate::dice::Dice;
@@ -70,6 +71,7 @@ impl World {
     pub fn step(&mut self) -> Result<(), String> {
         self.network.deliver(self.now);
         for place in self.dice.mixed((0..=self.machines.len()).collect()) {
+            journal::at(place);
             match self.machines.get_mut(place) {
                 Some(machine) => machine.host.step(),
                 None => self.outside.step(),

@@ -5,8 +5,8 @@ use super::super::{
     TokenVerdict, initialize,
 };
 use crate::domain::{
-    AttributeRecord, AttributeType as A, AttributeValue as V, Attributes, ContentKey, Generation, GroupId,
-    KeyAlgorithm, Mechanism, ObjectId, Parameters, Version, WrappedKey,
+    AttributeRecord, AttributeValue as V, Attributes, ContentKey, Generation, GroupId, KeyAlgorithm,
+    Mechanism, ObjectId, Parameters, Version, WrappedKey,
 };
 use crate::limits;
 use crate::wire::UseKind;
@@ -147,7 +147,11 @@ async fn used_on_both(one: &Token, other: &Token, key: &Key) {
 
 #[tokio::test(start_paused = true)]
 async fn token_objects_outlive_the_process_and_nothing_else_does() {
-    let (model, before, key) = with_key(2).await;
+    let model = blank(2);
+    let before = open(&model);
+    let smk = before.create_smk(GENERATION, None).await.unwrap();
+    let key = make(&before, 1, KeyAlgorithm::Aes { bits: 256 }).await;
+    key.bring(&before).await.unwrap();
     let sealed = encrypt(&before, &key).await.unwrap();
     let transport = before.member_keys().await.unwrap();
     assert!(matches!(Token::open(config(&model)), Err(TokenError::InUse)));
@@ -161,8 +165,11 @@ async fn token_objects_outlive_the_process_and_nothing_else_does() {
     assert!(matches!(encrypt(&after, &key).await, Err(TokenError::Missing(_))));
     let inventory = after.inventory().await.unwrap();
     assert_eq!((inventory.ours.as_slice(), inventory.half_written), ([key.name].as_slice(), 0));
-    assert_eq!(inventory.smks, [GENERATION]);
+    assert_eq!(after.has_smk(GENERATION, &smk.self_blob).await.unwrap(), SmkPresence::Present);
+    assert_eq!(after.inventory().await.unwrap().smks, [GENERATION]);
     assert_eq!(after.member_keys().await.unwrap(), transport);
+    key.bring(&after).await.unwrap();
+    assert_eq!(encrypt(&after, &key).await.unwrap(), sealed);
     after.close().await;
     // A closed one is free for the next of the same process.
     open(&model).canary().await.unwrap();
