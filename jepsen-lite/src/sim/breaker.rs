@@ -12,8 +12,8 @@ use crate::edn::Value;
 use crate::history::{Event, Function};
 use crate::limits;
 use crate::nemesis::{Fault, Hit, Strike, hit, left};
+use keyraft_engine::consensus::model_disk::DiskFault;
 use keyraft_engine::domain::MemberId;
-use keyraft_engine::simulation::disk::DiskFault;
 use keyraft_engine::token::TokenFault;
 use keyraft_engine::wire::{Answer, ClientRequest, FailureKind};
 use std::collections::BTreeSet;
@@ -170,7 +170,7 @@ impl<'a> Breaker<'a> {
             Fault::Kill => machine.kill(),
             Fault::Power => {
                 machine.kill();
-                machine.disk.power_cut();
+                machine.disk.cut_power();
             }
             Fault::Pause => machine.pause(true),
             Fault::Clock => {
@@ -182,7 +182,7 @@ impl<'a> Breaker<'a> {
             Fault::DiskFull => machine.disk.set_fault(Some(DiskFault::Full)),
             Fault::ErringDisk => machine.disk.set_fault(Some(DiskFault::Fails)),
             Fault::HungDisk => machine.disk.set_hung(true),
-            Fault::SlowDisk => machine.disk.set_pause(slow),
+            Fault::SlowDisk => machine.disk.set_sync_time(slow),
             Fault::TokenLost => machine.token.set_fault(Some(TokenFault::Lost)),
             Fault::TokenLying => machine.token.set_fault(Some(TokenFault::Lies)),
             Fault::TokenSlow => machine.token.set_pause(slow),
@@ -230,7 +230,7 @@ impl<'a> Breaker<'a> {
             Fault::Clock => machine.skew.set_rate(1_000_000),
             Fault::DiskFull | Fault::ErringDisk => machine.disk.set_fault(disk),
             Fault::HungDisk => machine.disk.set_hung(false),
-            Fault::SlowDisk => machine.disk.set_pause(Duration::ZERO),
+            Fault::SlowDisk => machine.disk.set_sync_time(Duration::ZERO),
             Fault::TokenLost | Fault::TokenLying => machine.token.set_fault(token),
             Fault::TokenSlow => machine.token.set_pause(Duration::ZERO),
             Fault::TokenHung => machine.token.set_hung(false),

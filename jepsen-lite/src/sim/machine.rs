@@ -11,10 +11,10 @@ use keyraft_engine::assembly::{
 use keyraft_engine::clock::{MemberClock, Skew};
 use keyraft_engine::cloning::{Domain, Invitation};
 use keyraft_engine::consensus::Timings;
+use keyraft_engine::consensus::model_disk::ModelDisk;
 use keyraft_engine::limits::{
     ELECTION_MAX, ELECTION_MIN, RAFT_HEARTBEAT, RESTART_CALM, RESTART_MAX, RESTART_MIN,
 };
-use keyraft_engine::simulation::disk::ModelDisk;
 use keyraft_engine::token::{ModelToken, ModuleSource, Pin, SlotChoice, TokenConfig, initialize};
 use keyraft_engine::transport::pki;
 use std::path::{Path, PathBuf};
@@ -103,7 +103,7 @@ impl Machine {
             place,
             config: config(place, root.join(format!("m{place}-0")), &token)?,
             token,
-            disk: ModelDisk::new(),
+            disk: ModelDisk::default(),
             skew: Box::leak(Box::default()),
             host: Host::default(),
             network: network.clone(),
@@ -127,7 +127,7 @@ impl Machine {
         self.token = token(self.place + machines * self.lives)?;
         self.config =
             config(self.place, self.root.join(format!("m{}-{}", self.place, self.lives)), &self.token)?;
-        self.disk = ModelDisk::new();
+        self.disk = ModelDisk::default();
         self.lives += 1;
         Ok(())
     }
@@ -136,7 +136,8 @@ impl Machine {
     pub fn founding(&self, group: InitGroup) -> impl Future<Output = Result<(), String>> + Send + 'static {
         let (config, disk) = (self.config.clone(), self.disk.clone());
         async move {
-            let made = init(&config, group, disk.log(), disk.store()).await;
+            let log = disk.log().map_err(|error| error.to_string())?;
+            let made = init(&config, group, log, disk.store()).await;
             made.map(|_| ()).map_err(|error| error.to_string())
         }
     }
@@ -196,6 +197,7 @@ impl Machine {
         self.again = None;
         self.orders = None;
         self.host.kill();
+        self.disk.kill();
         self.network.hang_up(self.place);
         self.token.reboot();
     }
@@ -261,7 +263,11 @@ async fn live(
     };
     let links = Arc::new(Links::new(&network, place, named));
     let surroundings = Surroundings { clock: MemberClock::skewed(skew), peers: links };
-    let engine = match Engine::start_in(config, surroundings, disk.log(), disk.store()).await {
+    let log = match disk.log() {
+        Ok(log) => log,
+        Err(error) => return format!("it cannot start: {error}"),
+    };
+    let engine = match Engine::start_in(config, surroundings, log, disk.store()).await {
         Ok(engine) => engine,
         Err(error) => return format!("it cannot start: {error}"),
     };
