@@ -143,6 +143,9 @@ impl ModelDisk {
     /// The disk fails.
     pub fn log(&self) -> io::Result<ModelLog> {
         let mut journal = self.journal.lock();
+        if journal.fault == Some(DiskFault::Fails) {
+            return Err(io::Error::other("the model disk fails"));
+        }
         let end = journal.end();
         journal.sync(end)?;
         Ok(ModelLog { disk: self.clone(), life: journal.life, flushes: Arc::default() })
@@ -263,13 +266,9 @@ impl ModelLog {
                 return;
             }
             let result = self.disk.sync(self.life).await;
+            let copy = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
             for done in waiting {
-                done(
-                    result
-                        .as_ref()
-                        .map(|()| ())
-                        .map_err(|error| io::Error::new(error.kind(), error.to_string())),
-                );
+                done(result.as_ref().copied().map_err(copy));
             }
         }
     }

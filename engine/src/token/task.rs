@@ -191,7 +191,8 @@ impl Token {
                 return Err(TokenError::Hangs(time.unwrap_or_default().as_secs()));
             }
         };
-        done.inspect_err(|error| self.doubt(error))
+        // That the canary fails is heard by whoever had it sing: it sings again when it is time.
+        done.inspect_err(|error| if !first { self.doubt(error) })
     }
 
     /// Has the canary sing soon if an error may mean that the token is broken.

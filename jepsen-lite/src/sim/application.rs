@@ -70,11 +70,6 @@ impl Application {
         Self { asker, objects, seed, seen: LogIndex(0), ticket: None, client: None, last: 0 }
     }
 
-    /// True while it is logged in.
-    pub fn is_logged_in(&self) -> bool {
-        self.ticket.is_some()
-    }
-
     /// Logs in, if it is not. False if that failed.
     pub async fn log_in(&mut self) -> bool {
         if self.ticket.is_some() {

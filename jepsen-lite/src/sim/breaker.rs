@@ -2,7 +2,7 @@
 //! mended.
 
 use super::looks::{self, Look};
-use super::machine::Order;
+use super::machine::{Order, SYNC};
 use super::network::Bad;
 use super::recorder::Recorder;
 use super::storm;
@@ -169,15 +169,16 @@ impl<'a> Breaker<'a> {
         match fault {
             Fault::Kill => machine.kill(),
             Fault::Power => {
+                let unsynced = machine.disk.unsynced() as u64;
                 machine.kill();
-                machine.disk.cut_power();
+                // Some of what was not synced may have reached the disk, in its order.
+                let kept = self.dice.below(unsynced + 1);
+                machine.disk.cut_power_keeping(usize::try_from(kept).unwrap_or(0));
             }
             Fault::Pause => machine.pause(true),
             Fault::Clock => {
                 machine.skew.set_rate(1_000_000 - RATE_OFF_MAX + rate);
-                machine
-                    .skew
-                    .set_wall(i64::try_from(wall).unwrap_or(0) - i64::try_from(WALL_OFF_MAX_MS).unwrap_or(0));
+                machine.skew.set_wall(i64::try_from(wall).unwrap_or(0) - i64::try_from(WALL_OFF_MAX_MS).unwrap_or(0));
             }
             Fault::DiskFull => machine.disk.set_fault(Some(DiskFault::Full)),
             Fault::ErringDisk => machine.disk.set_fault(Some(DiskFault::Fails)),
@@ -230,7 +231,7 @@ impl<'a> Breaker<'a> {
             Fault::Clock => machine.skew.set_rate(1_000_000),
             Fault::DiskFull | Fault::ErringDisk => machine.disk.set_fault(disk),
             Fault::HungDisk => machine.disk.set_hung(false),
-            Fault::SlowDisk => machine.disk.set_sync_time(Duration::ZERO),
+            Fault::SlowDisk => machine.disk.set_sync_time(SYNC),
             Fault::TokenLost | Fault::TokenLying => machine.token.set_fault(token),
             Fault::TokenSlow => machine.token.set_pause(Duration::ZERO),
             Fault::TokenHung => machine.token.set_hung(false),

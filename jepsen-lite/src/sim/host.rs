@@ -44,19 +44,9 @@ impl Host {
         self.missed = 0;
     }
 
-    /// True while there is a process.
-    pub fn runs(&self) -> bool {
-        self.runtime.is_some()
-    }
-
     /// SIGSTOP and SIGCONT: time goes on without it, and it finds out afterwards.
     pub fn pause(&mut self, paused: bool) {
         self.paused = paused;
-    }
-
-    /// True while nothing on it moves.
-    pub fn is_paused(&self) -> bool {
-        self.paused
     }
 
     /// Lives through a tick.

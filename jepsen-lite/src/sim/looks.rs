@@ -102,7 +102,7 @@ impl Look {
         recorder: &Recorder,
         place: usize,
         status: &GroupStatus,
-        snapshots: u64,
+        snapshot: bool,
     ) {
         let primary = status.primary.and_then(|member| network.place_of(member));
         if primary.is_some() {
@@ -117,7 +117,7 @@ impl Look {
             ("leads", Value::Bool(primary == Some(place))),
             ("in-sync", Value::numbers(in_sync)),
             ("applied", number(status.applied.0)),
-            ("snapshots", number(snapshots)),
+            ("snapshots", number(u64::from(snapshot))),
         ]);
         recorder.take(Event::nemesis(Function::Seen, value));
     }
@@ -154,8 +154,8 @@ impl Look {
     }
 }
 
-/// Counts the snapshots that a machine's disk holds or has held.
-pub type Snapshots = Box<dyn Fn() -> u64 + Send>;
+/// Says whether a machine's disk holds a snapshot.
+pub type Snapshots = Box<dyn Fn() -> bool + Send>;
 
 async fn is_in_sync(network: &Network, place: usize) -> bool {
     let member = network.member_at(place);

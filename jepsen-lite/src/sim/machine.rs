@@ -1,20 +1,16 @@
 //! A simulated machine of a member: what outlives its processes (data folder, disk, token, clocks), and the process that
 //! runs the real member, started again by a supervisor when it ends by itself.
 
-use super::application::PIN;
 use super::host::Host;
 use super::network::{Network, Place, guard};
 use super::peers::{Joining, Links, address, serve};
-use keyraft_engine::assembly::{
-    Engine, InitGroup, MemberConfig, World as Surroundings, home, init, join_through,
-};
+use super::application::PIN;
+use keyraft_engine::assembly::{Engine, InitGroup, MemberConfig, World as Surroundings, home, init, join_through};
 use keyraft_engine::clock::{MemberClock, Skew};
 use keyraft_engine::cloning::{Domain, Invitation};
 use keyraft_engine::consensus::Timings;
 use keyraft_engine::consensus::model_disk::ModelDisk;
-use keyraft_engine::limits::{
-    ELECTION_MAX, ELECTION_MIN, RAFT_HEARTBEAT, RESTART_CALM, RESTART_MAX, RESTART_MIN,
-};
+use keyraft_engine::limits::{ELECTION_MAX, ELECTION_MIN, RAFT_HEARTBEAT, RESTART_CALM, RESTART_MAX, RESTART_MIN};
 use keyraft_engine::token::{ModelToken, ModuleSource, Pin, SlotChoice, TokenConfig, initialize};
 use keyraft_engine::transport::pki;
 use std::path::{Path, PathBuf};
@@ -22,6 +18,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
+/// What a sync of a healthy disk takes.
+pub const SYNC: Duration = Duration::from_millis(1);
 const SO_PIN: &str = "so-pin-5678";
 const SECRET: &[u8] = b"a secret of the simulation, long enough";
 
@@ -92,6 +90,12 @@ fn token(number: usize) -> Result<Arc<ModelToken>, String> {
     Ok(token)
 }
 
+fn disk() -> ModelDisk {
+    let disk = ModelDisk::default();
+    disk.set_sync_time(SYNC);
+    disk
+}
+
 impl Machine {
     /// A machine with an empty disk and an empty token.
     ///
@@ -103,7 +107,7 @@ impl Machine {
             place,
             config: config(place, root.join(format!("m{place}-0")), &token)?,
             token,
-            disk: ModelDisk::default(),
+            disk: disk(),
             skew: Box::leak(Box::default()),
             host: Host::default(),
             network: network.clone(),
@@ -125,9 +129,8 @@ impl Machine {
     pub fn renew(&mut self, machines: usize) -> Result<(), String> {
         // Its data folder stays behind; another one is used.
         self.token = token(self.place + machines * self.lives)?;
-        self.config =
-            config(self.place, self.root.join(format!("m{}-{}", self.place, self.lives)), &self.token)?;
-        self.disk = ModelDisk::default();
+        self.config = config(self.place, self.root.join(format!("m{}-{}", self.place, self.lives)), &self.token)?;
+        self.disk = disk();
         self.lives += 1;
         Ok(())
     }
@@ -197,8 +200,8 @@ impl Machine {
         self.again = None;
         self.orders = None;
         self.host.kill();
-        self.disk.kill();
         self.network.hang_up(self.place);
+        self.disk.kill();
         self.token.reboot();
     }
 
@@ -254,9 +257,9 @@ async fn live(
     place: Place,
     mut orders: mpsc::UnboundedReceiver<Order>,
 ) -> String {
-    let named = home::load(&config.folder)
-        .map_err(|error| error.to_string())
-        .and_then(|identity| pki::named(&identity.certificate).map_err(|error| error.to_string()));
+    let named = home::load(&config.folder).map_err(|error| error.to_string()).and_then(|identity| {
+        pki::named(&identity.certificate).map_err(|error| error.to_string())
+    });
     let named = match named {
         Ok(named) => named,
         Err(why) => return why,
@@ -265,7 +268,7 @@ async fn live(
     let surroundings = Surroundings { clock: MemberClock::skewed(skew), peers: links };
     let log = match disk.log() {
         Ok(log) => log,
-        Err(error) => return format!("it cannot start: {error}"),
+        Err(error) => return format!("it cannot read its log: {error}"),
     };
     let engine = match Engine::start_in(config, surroundings, log, disk.store()).await {
         Ok(engine) => engine,

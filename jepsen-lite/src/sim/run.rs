@@ -92,7 +92,7 @@ fn run(options: &Options, folder: &Path) -> Result<(History, Duration), String> 
         let (send, receive) = mpsc::unbounded_channel();
         fresh.push(send);
         let (network, disk) = (world.network.clone(), world.machines[place].disk.clone());
-        let snapshots = Box::new(move || disk.checkpoints());
+        let snapshots = Box::new(move || disk.store().load_checkpoint().is_ok_and(|last| last.is_some()));
         world.outside.spawn(look.clone().watch(network.clone(), recorder.clone(), place, snapshots));
         world.outside.spawn(Look::probe(network, recorder.clone(), place, receive));
     }

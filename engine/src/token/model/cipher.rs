@@ -71,7 +71,7 @@ pub(super) fn aes(
     let encrypts = matches!(operation, Operation::Encrypt);
     let mut text = Zeroizing::new(data.to_vec());
     match mechanism.number {
-        CKM_AES_ECB | CKM_AES_CBC if data.len() % BLOCK_BYTES != 0 => {
+        CKM_AES_ECB | CKM_AES_CBC if !data.len().is_multiple_of(BLOCK_BYTES) => {
             return Err(if encrypts { CKR_DATA_LEN_RANGE } else { CKR_ENCRYPTED_DATA_LEN_RANGE });
         }
         CKM_AES_ECB if encrypts => {

@@ -15,8 +15,8 @@ const HASH_BYTES: usize = 20;
 /// One of the keys as PKCS#8.
 pub(super) fn pair(index: usize) -> Option<Zeroizing<Vec<u8>>> {
     let mut all = Reader::new(PAIRS);
-    let keys = std::iter::from_fn(|| all.sequence());
-    keys.skip(index % PAIR_COUNT).next().map(|key| der::rsa_pkcs8(key.rest()))
+    let mut keys = std::iter::from_fn(|| all.sequence());
+    keys.nth(index % PAIR_COUNT).map(|key| der::rsa_pkcs8(key.rest()))
 }
 
 /// The modulus and the public exponent of a PKCS#8 key.
