@@ -100,7 +100,8 @@ pub fn run(given: &Run) -> Result<u8, String> {
     if given.mutant.is_some() {
         return Ok(caught(&sum));
     }
-    let missed = faults.iter().filter(|fault| sum.commits.get(fault.name()).is_none_or(|commits| *commits == 0));
+    let missed =
+        faults.iter().filter(|fault| sum.commits.get(fault.name()).is_none_or(|commits| *commits == 0));
     let missed: Vec<&str> = missed.map(|fault| fault.name()).collect();
     if sum.seeds >= COVERED_FROM && !missed.is_empty() {
         println!("FAIL coverage of all seeds: nothing was changed under {}", missed.join(", "));

@@ -12,6 +12,7 @@
 use super::store::{Checkpoint, Store};
 use super::types::{Entry, LogId, TypeConfig, Vote};
 use crate::domain::{ContentKey, Envelope};
+use crate::mutant::{self, Mutant};
 use crate::simulation::pace::Pace;
 use imbl::OrdMap;
 use openraft::storage::{IOFlushed, RaftLogStorage};
@@ -58,6 +59,8 @@ struct Journal {
     /// The number of the first of them, counted in writes.
     synced: u64,
     checkpoint: Option<Checkpoint>,
+    /// Checkpoints that were written.
+    checkpoints: u64,
     fault: Option<DiskFault>,
     /// A sync has failed in this life.
     broken: bool,
@@ -124,6 +127,7 @@ impl Default for ModelDisk {
             layouts: VecDeque::from([Layout::default()]),
             synced: 0,
             checkpoint: None,
+            checkpoints: 0,
             fault: None,
             broken: false,
             life: 0,
@@ -178,6 +182,11 @@ impl ModelDisk {
         journal.life += 1;
     }
 
+    /// Checkpoints that were written in all its lives.
+    pub fn checkpoints(&self) -> u64 {
+        self.journal.lock().checkpoints
+    }
+
     /// Writes that a power cut may lose.
     pub fn unsynced(&self) -> usize {
         self.journal.lock().layouts.len() - 1
@@ -200,7 +209,7 @@ impl ModelDisk {
         self.pace.pass().await;
         let mut journal = self.journal.lock();
         journal.check(life)?;
-        journal.sync(upto)
+        if mutant::is_on(Mutant::AcknowledgeBeforeFsync) { Ok(()) } else { journal.sync(upto) }
     }
 }
 
@@ -300,6 +309,9 @@ impl RaftLogStorage<TypeConfig> for ModelLog {
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
         self.disk.journal.lock().need_room()?;
+        if mutant::is_on(Mutant::ForgetTheVote) {
+            return Ok(());
+        }
         self.write(|layout| layout.vote = Some(*vote))?;
         self.flushed().await
     }
@@ -340,7 +352,9 @@ impl RaftLogStorage<TypeConfig> for ModelLog {
 
     async fn purge(&mut self, upto: LogId) -> Result<(), io::Error> {
         self.write(|layout| {
-            layout.purged = layout.purged.max(Some(upto));
+            if !mutant::is_on(Mutant::ForgetLastPurged) {
+                layout.purged = layout.purged.max(Some(upto));
+            }
             layout.entries = layout.entries.split(&upto.index).1;
         })?;
         self.flushed().await
@@ -393,6 +407,7 @@ impl Store for ModelStore {
             journal.need_room()?;
             journal.sync(journal.end())?;
             journal.checkpoint = Some(checkpoint.clone());
+            journal.checkpoints += 1;
             Ok(())
         })
     }

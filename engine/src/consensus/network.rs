@@ -11,6 +11,7 @@ use crate::aside;
 use crate::codec::CodecError;
 use crate::domain::{ContentKey, Envelope, MemberId};
 use crate::limits::{APPEND, APPEND_MAX_BYTES, SNAPSHOT_CHUNK, SNAPSHOT_CHUNK_MAX_BYTES};
+use crate::mutant::{self, Mutant};
 use crate::wire::{Lane, RaftCall};
 use futures::future::BoxFuture;
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
@@ -264,6 +265,9 @@ impl RaftNetworkV2<TypeConfig> for Network {
         request: VoteRequest<TypeConfig>,
         option: RPCOption,
     ) -> Rpc<VoteResponse<TypeConfig>> {
+        if mutant::is_on(Mutant::PreVoteGrants) {
+            return Ok(VoteResponse::new(request.vote, request.last_log_id, true));
+        }
         self.ballot(RaftCall::PreVote, request, &option).await
     }
 

@@ -10,6 +10,7 @@ use crate::direct::Direct;
 use crate::domain::{ContentKey, EnvelopeContent, GroupId, MemberId, ObjectId};
 use crate::envelope::{self, EnvelopeKeys};
 use crate::limits;
+use crate::mutant::{self, Mutant};
 use crate::state::{Phase, State};
 use crate::telemetry::{Event, Metrics};
 use crate::token::{Token, TokenError, TokenVerdict};
@@ -243,7 +244,9 @@ impl Reconciler {
                     (_, Some(t)) if t.refused => ObjectStatus::Refused(t.reason.clone()),
                     (_, Some(t)) => ObjectStatus::Failing(t.reason.clone()),
                     (Phase::Pending(_), None) if held || !object.is_held_by(self.me) => ObjectStatus::Held,
-                    (Phase::Removing(_), None) if self.token.held_version(id).is_none() => {
+                    (Phase::Removing(_), None)
+                        if self.token.held_version(id).is_none() || mutant::is_on(Mutant::KeepStaleCopy) =>
+                    {
                         ObjectStatus::Dropped
                     }
                     _ => return None,

@@ -7,6 +7,8 @@ mod apply;
 pub mod command;
 mod duty;
 mod isolation;
+#[cfg(all(test, feature = "test-hooks"))]
+mod mistakes;
 mod objects;
 pub mod pins;
 #[cfg(test)]

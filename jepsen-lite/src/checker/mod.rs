@@ -5,7 +5,10 @@ pub(crate) mod coverage;
 mod ended;
 mod equal_keys;
 mod facts;
+mod idle_terms;
 mod in_sync;
+mod kept_copies;
+mod left_behind;
 mod linear;
 mod lost_create;
 mod one_primary;
@@ -110,9 +113,12 @@ pub fn look(history: &History, budget: u64) -> Result<Findings, HistoryError> {
         set_full::look(&facts),
         in_sync::look(&facts),
         one_primary::look(&facts),
+        idle_terms::look(&facts),
         use_after_delete::look(&facts),
         stale_look::look(&facts),
         equal_keys::look(&facts),
+        left_behind::look(&facts),
+        kept_copies::look(&facts),
         whole::look(&facts),
         ended::look(&facts),
         coverage::look(&facts),

@@ -132,6 +132,10 @@ functions! {
     Listed = "listed",
     /// By the nemesis, at the end: what a member makes of one text by one key.
     Proof = "proof",
+    /// By the nemesis, at the end: the ids of the keys that lie in a member's token.
+    Held = "held",
+    /// By the nemesis: a member's token has destroyed its last copy of a key.
+    Destroyed = "destroyed",
 }
 
 /// One event.

@@ -149,7 +149,9 @@ impl Fault {
             (Self::SlowDisk | Self::Clock | Self::TokenSlow, false) => {
                 &[Shape::Primary, Shape::One, Shape::Minority, Shape::All]
             }
-            (Self::TokenLost | Self::TokenHung | Self::TokenLying, false) => &[Shape::Primary, Shape::One, Shape::Minority],
+            (Self::TokenLost | Self::TokenHung | Self::TokenLying, false) => {
+                &[Shape::Primary, Shape::One, Shape::Minority]
+            }
             (Self::DiskFull, _) => &[Shape::One],
             (Self::Membership, _) => &[Shape::One, Shape::Primary],
             (Self::Snapshot, _) => &[Shape::All],

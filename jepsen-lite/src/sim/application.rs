@@ -4,11 +4,11 @@
 use super::asks::{Asker, Lost, Pace};
 use super::network::guard;
 use crate::workload::{Call, Outcome, Told, joined, parted, value_of};
-use keyraft_engine::domain::{
-    AttributeType as A, AttributeValue as V, Attributes, ClientId, LogIndex, Mechanism, ObjectClass, ObjectId,
-    RequestId,
-};
 use keyraft_engine::domain::ClientName;
+use keyraft_engine::domain::{
+    AttributeType as A, AttributeValue as V, Attributes, ClientId, LogIndex, Mechanism, ObjectClass,
+    ObjectId, RequestId,
+};
 use keyraft_engine::wire::{
     Answer, Change, ClientRequest, CompareAndSet, Failure, FailureKind, Keep, KeyRef, Made, MakeBy, Role,
     Sealed, SecretBytes, SessionName, SlotAnswer, SlotCall, SlotRequest, Ticket, UseKind,
@@ -359,7 +359,9 @@ fn ended(outcome: Tried<Told>) -> Outcome {
     let number = if let Lost::Failed(failure) = &lost { failure.ckr() } else { 0 };
     match number {
         CKR_KEY_HANDLE_INVALID | CKR_OBJECT_HANDLE_INVALID => Outcome::Absent,
-        CKR_FUNCTION_REJECTED | CKR_USER_NOT_LOGGED_IN | CKR_ACTION_PROHIBITED => Outcome::Refused(told(&lost)),
+        CKR_FUNCTION_REJECTED | CKR_USER_NOT_LOGGED_IN | CKR_ACTION_PROHIBITED => {
+            Outcome::Refused(told(&lost))
+        }
         _ => Outcome::Silent(told(&lost)),
     }
 }

@@ -122,8 +122,7 @@ impl Asker {
                 Ok(answer) => return Asked { answer: Ok(answer), lost_one: errand.lost_one },
                 Err(failed) => failed,
             };
-            let is_final =
-                matches!(&failed, Lost::Failed(failure) if failure.remedy() == Remedy::GiveUp);
+            let is_final = matches!(&failed, Lost::Failed(failure) if failure.remedy() == Remedy::GiveUp);
             let left = left(errand.deadline);
             if is_final || left.is_zero() {
                 return Asked { answer: Err(failed), lost_one: errand.lost_one };

@@ -21,6 +21,8 @@ use tokio::sync::mpsc;
 const AES_ECB: u64 = 0x1081;
 /// What members make something of to prove a key.
 const TEXT: &[u8; 16] = b"keyraft's proof.";
+/// A member's words for a key that its token does not hold. The kind of failure is that of a member out of sync.
+const LACKING: &str = "the token does not hold object";
 /// Between two tries of the last look.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -35,6 +37,8 @@ enum Used {
     Output(Vec<u8>),
     /// There is no such key; said behind a read barrier.
     Absent,
+    /// The member knows of it, and its token does not hold it.
+    Lacking,
     Silent(String),
 }
 
@@ -60,6 +64,7 @@ async fn use_key(network: &Network, place: usize, object: i64, limit: Duration) 
         Ok(Answer::Used { output, .. }) => Used::Output(output.0.to_vec()),
         Ok(_) => Used::Silent("it answered another question".into()),
         Err(Unanswered::Failed(failure)) if failure.kind == FailureKind::NotFound => Used::Absent,
+        Err(Unanswered::Failed(failure)) if failure.message.contains(LACKING) => Used::Lacking,
         Err(Unanswered::Failed(failure)) => Used::Silent(failure.to_string()),
         Err(Unanswered::Silent(why)) => Used::Silent(why),
     }
@@ -76,7 +81,13 @@ impl Look {
     }
 
     /// Asks one member now and then how it sees the group, for as long as its machine lives.
-    pub async fn watch(self: Arc<Self>, network: Network, recorder: Arc<Recorder>, place: usize, disk: Snapshots) {
+    pub async fn watch(
+        self: Arc<Self>,
+        network: Network,
+        recorder: Arc<Recorder>,
+        place: usize,
+        disk: Snapshots,
+    ) {
         loop {
             tokio::time::sleep(limits::LOOK_EVERY).await;
             if let Ok(status) = status(&network, place, limits::LOOK).await {
@@ -127,6 +138,7 @@ impl Look {
             let result = match use_key(&network, place, object, limits::LOOK).await {
                 Used::Output(_) => "ok",
                 Used::Absent => "absent",
+                Used::Lacking => "lacking",
                 Used::Silent(_) => "silent",
             };
             let after = is_in_sync(&network, place).await;
@@ -159,7 +171,8 @@ pub fn whole(world: &mut World) -> Result<Result<(), String>, String> {
     let all = world.machines.len();
     for place in 0..all {
         let network = world.network.clone();
-        let asked = world.wait(async move { status(&network, place, limits::LOOK).await }, limits::LOOK * 2)?;
+        let asked =
+            world.wait(async move { status(&network, place, limits::LOOK).await }, limits::LOOK * 2)?;
         let now = match asked {
             Some(Ok(now)) => now,
             Some(Err(why)) => return Ok(Err(format!("member {place}: {why}"))),
@@ -182,7 +195,11 @@ pub async fn last(network: Network, recorder: Arc<Recorder>, members: usize) {
         let Some(rows) = patiently(|| list(&network, place)).await else { continue };
         let shown = rows.iter().map(|row| {
             let (tag, _) = parted(&text(row, AttributeType::ID));
-            Value::List(vec![number(row.object.0), Value::Text(tag), Value::Text(text(row, AttributeType::LABEL))])
+            Value::List(vec![
+                number(row.object.0),
+                Value::Text(tag),
+                Value::Text(text(row, AttributeType::LABEL)),
+            ])
         });
         let objects = Value::List(shown.collect());
         let value = Value::map([("member", number(place as u64)), ("objects", objects)]);
@@ -193,6 +210,7 @@ pub async fn last(network: Network, recorder: Arc<Recorder>, members: usize) {
                 match use_key(&network, place, object, limits::LOOK * 5).await {
                     Used::Output(output) => Ok(output),
                     Used::Absent => Ok(b"absent".to_vec()),
+                    Used::Lacking => Err(LACKING.into()),
                     Used::Silent(why) => Err(why),
                 }
             });

@@ -4,7 +4,7 @@
 //! `entropy` is the C boundary: what is random and what time it is. `host` is a machine's clock and its tasks, `network` carries
 //! requests between machines, `peers` is what a member has in place of TLS. `machine` is a member's machine, `world` all of them
 //! and their time. `asks` and `application` ask members as the PKCS#11 module does, `clients` lets the workload do so.
-//! `storm` is what breaks when, `breaker` does and mends it, `looks` asks members what they see. `run` is one seed, `seeds` many.
+//! `storm` is what breaks when, `breaker` does and mends it, `looks` asks members what they see, `tokens` looks into their tokens. `run` is one seed, `seeds` many.
 
 mod application;
 mod asks;
@@ -21,6 +21,7 @@ mod recorder;
 mod run;
 mod seeds;
 mod storm;
+mod tokens;
 mod world;
 
 pub use run::{Options, commits, simulate};

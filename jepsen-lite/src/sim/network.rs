@@ -71,10 +71,20 @@ pub enum Bad {
 
 /// What is on its way.
 enum Parcel {
-    Request { to: Place, incoming: Incoming, from: Place },
-    Answer { call: u64, outcome: Result<Vec<u8>, LinkError> },
+    Request {
+        to: Place,
+        incoming: Incoming,
+        from: Place,
+    },
+    Answer {
+        call: u64,
+        outcome: Result<Vec<u8>, LinkError>,
+    },
     /// The connections to a process broke, and nobody listens any more.
-    Gone { at: Place, who: Place },
+    Gone {
+        at: Place,
+        who: Place,
+    },
 }
 
 struct Pending {

@@ -12,8 +12,8 @@ use keyraft_engine::transport::{Caller, ConnectionId, Handler, LinkError, Peers,
 use keyraft_engine::wire::{Failure, FailureKind, JoinAnswer, JoinRequest, Lane, Request, Response};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
@@ -158,11 +158,7 @@ impl Sponsor for Line {
 }
 
 /// Answers what arrives, many at once, for as long as the process lives.
-pub async fn serve(
-    network: Network,
-    handler: Arc<dyn Handler>,
-    mut door: mpsc::UnboundedReceiver<Incoming>,
-) {
+pub async fn serve(network: Network, handler: Arc<dyn Handler>, mut door: mpsc::UnboundedReceiver<Incoming>) {
     while let Some(incoming) = door.recv().await {
         tokio::spawn(answer(network.clone(), handler.clone(), incoming));
     }

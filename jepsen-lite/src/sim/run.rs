@@ -8,6 +8,7 @@ use super::entropy;
 use super::looks::{self, Look};
 use super::recorder::Recorder;
 use super::storm;
+use super::tokens;
 use super::world::World;
 use crate::checker::Facts;
 use crate::checker::coverage::commits_under;
@@ -84,6 +85,7 @@ fn run(options: &Options, folder: &Path) -> Result<(History, Duration), String> 
     let faults = storm::drawn(&options.faults, &mut dice);
     let recorder = Arc::new(Recorder::new());
     recorder.take(Event::nemesis(Function::Group, described(options, &faults)));
+    world.recorder = Some(recorder.clone());
     let look = Arc::new(Look::default());
     let mut fresh = Vec::new();
     for place in 0..options.members {
@@ -106,8 +108,7 @@ fn run(options: &Options, folder: &Path) -> Result<(History, Duration), String> 
         world.outside.spawn(clients.clone().live(index));
     }
     let until = world.now() + options.time;
-    let mut breaker =
-        Breaker::new(&mut world, &look, &recorder, &faults, Dice::new(dice.below(u64::MAX)));
+    let mut breaker = Breaker::new(&mut world, &look, &recorder, &faults, Dice::new(dice.below(u64::MAX)));
     let whole = breaker.work(until)?;
     clients.stop();
     let late = breaker.world.now() + limits::LAST_ANSWER;
@@ -121,6 +122,7 @@ fn run(options: &Options, folder: &Path) -> Result<(History, Duration), String> 
     if whole && breaker.whole()? {
         let last = looks::last(breaker.world.network.clone(), recorder.clone(), options.members);
         breaker.world.wait(last, limits::LAST_LOOK * 10)?;
+        tokens::note_held(&breaker.world.machines, &recorder);
     }
     let lived = world.now();
     Ok((recorder.end(), lived))
@@ -193,6 +195,7 @@ fn described(options: &Options, faults: &[Fault]) -> Value {
     ]);
     Value::map([
         ("mode", Value::word(options.mode.name())),
+        ("tokens", Value::Bool(true)),
         ("members", number(options.members as u64)),
         ("clients", number(options.clients as u64)),
         ("seed", number(options.seed)),

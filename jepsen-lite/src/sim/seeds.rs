@@ -287,7 +287,9 @@ pub fn many(plan: &Plan, stop: &AtomicBool, told: &mut dyn FnMut(&Sum, &One)) ->
             let done = worker.child.try_wait().map_err(|error| error.to_string())?.is_some();
             let one = if done {
                 ended(worker)
-            } else if keyraft_engine::clock::Clock.now().saturating_duration_since(worker.since) > plan.patience {
+            } else if keyraft_engine::clock::Clock.now().saturating_duration_since(worker.since)
+                > plan.patience
+            {
                 broken(worker.seed, &format!("it has not ended after {} s", plan.patience.as_secs()))
             } else {
                 at += 1;
@@ -317,7 +319,8 @@ mod tests {
     #[test]
     fn what_a_worker_tells_is_understood() {
         let commits = BTreeMap::from([("kill".to_string(), 7)]);
-        let one = One { passes: false, complaints: vec!["x: y".into()], commits, lived_ms: 5, ..broken(3, "") };
+        let one =
+            One { passes: false, complaints: vec!["x: y".into()], commits, lived_ms: 5, ..broken(3, "") };
         assert_eq!(One::from_json(&one.to_json()), Some(one));
     }
 }

@@ -5,6 +5,8 @@ use super::host::{Host, TICK};
 use super::journal;
 use super::machine::Machine;
 use super::network::{Network, OUTSIDE, Way, guard};
+use super::recorder::Recorder;
+use super::tokens;
 use crate::dice::Dice;
 use keyraft_engine::codec::{decode, encode};
 use keyraft_engine::limits::FRAME_MAX_BYTES;
@@ -27,6 +29,8 @@ pub struct World {
     dice: Dice,
     /// Processes that ended by themselves since somebody asked: where and why.
     pub ended: VecDeque<(usize, String)>,
+    /// Who is told what tokens destroy, once somebody wants to know.
+    pub recorder: Option<Arc<Recorder>>,
 }
 
 /// Why a request from outside brought nothing.
@@ -48,12 +52,15 @@ impl World {
         let mut outside = Host::default();
         outside.start(std::future::pending())?;
         Ok(Self {
-            machines: (0..machines).map(|place| Machine::new(place, folder, &network)).collect::<Result<_, _>>()?,
+            machines: (0..machines)
+                .map(|place| Machine::new(place, folder, &network))
+                .collect::<Result<_, _>>()?,
             network,
             outside,
             now: entropy::elapsed(),
             dice: Dice::new(dice.below(u64::MAX)),
             ended: VecDeque::new(),
+            recorder: None,
         })
     }
 
@@ -71,7 +78,10 @@ impl World {
         for place in self.dice.mixed((0..=self.machines.len()).collect()) {
             journal::at(place);
             match self.machines.get_mut(place) {
-                Some(machine) => machine.host.step(),
+                Some(machine) => {
+                    machine.host.step();
+                    self.recorder.iter().for_each(|recorder| tokens::note_destroyed(machine, recorder));
+                }
                 None => self.outside.step(),
             }
         }

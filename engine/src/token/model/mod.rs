@@ -7,6 +7,7 @@
 //! It outlives the members that use it, and can be lost, fail, lie, forget its sessions, be slow and hang.
 
 mod cipher;
+mod copies;
 pub(super) mod door;
 mod hands;
 mod oaep;

@@ -4,7 +4,7 @@ use super::super::door::{Handle, Operation};
 use super::super::template::Template;
 use super::{SECRET_MAX_BYTES, cipher, oaep};
 use crate::domain::{
-    AttributeType as A, AttributeValue as V, Attributes, Mechanism, ObjectClass, Parameters, ckk,
+    AttributeType as A, AttributeValue as V, Attributes, Mechanism, ObjectClass, ObjectId, Parameters, ckk,
 };
 use cryptoki_sys::{
     CK_RV, CKM_AES_KEY_GEN, CKM_AES_KEY_WRAP_KWP, CKM_GENERIC_SECRET_KEY_GEN, CKM_RSA_PKCS_KEY_PAIR_GEN,
@@ -87,10 +87,17 @@ pub(super) struct Objects {
     sessions: BTreeSet<u64>,
     /// Who has logged in, over all sessions: the user, or else the security officer.
     pub login: Option<bool>,
+    /// Keys of a group whose last copy was destroyed, until somebody asks.
+    pub destroyed: Vec<ObjectId>,
     next: u64,
 }
 
 impl Objects {
+    /// Every object's CKA_ID.
+    pub fn ids(&self) -> impl Iterator<Item = &[u8]> {
+        self.table.values().map(|object| object.bytes(A::ID))
+    }
+
     fn fresh(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -288,7 +295,9 @@ impl Objects {
 
     /// C_DestroyObject.
     pub fn destroy(&mut self, object: Handle) -> Result<(), CK_RV> {
-        self.table.remove(&object).map(|_| ()).ok_or(CKR_OBJECT_HANDLE_INVALID)
+        let gone = self.table.remove(&object).ok_or(CKR_OBJECT_HANDLE_INVALID)?;
+        self.note_destroyed(gone.bytes(A::ID));
+        Ok(())
     }
 
     /// C_GetAttributeValue.

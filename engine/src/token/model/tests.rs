@@ -252,3 +252,18 @@ fn the_models_numbers_choose_their_keys() {
     assert!(super::oaep::decrypt(&pairs[2], &sealed).is_none());
     assert!(super::oaep::encrypt(&modulus, &exponent, &[0; 343]).is_none(), "one byte too long");
 }
+
+#[tokio::test]
+async fn who_looks_from_outside_sees_what_lies_there_and_what_was_destroyed() {
+    let (model, token, key) = with_key(0).await;
+    let object = key.name.object;
+    assert_eq!(model.copies(), [object].into());
+    model.take_destroyed();
+    token.drop_object(object).await.unwrap();
+    assert_eq!(model.copies(), [].into());
+    assert_eq!(model.take_destroyed(), [object]);
+    assert_eq!(model.take_destroyed(), []);
+    key.bring(&token).await.unwrap();
+    model.reboot();
+    assert_eq!(model.take_destroyed(), [], "that its sessions end destroys nothing");
+}
