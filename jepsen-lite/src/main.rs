@@ -84,7 +84,7 @@ struct Run {
     /// What clients do: lives, register, set, sessions, or mix for all of it.
     #[arg(long, value_parser = workload, default_value = "lives")]
     workload: Workload,
-    /// Faults, by commas: kill, pause, partition, disk-full, power. None for a run without.
+    /// Faults, by commas; docs/FAULT_TESTING.md lists them. None for a run without.
     #[arg(long, value_delimiter = ',')]
     nemesis: Vec<String>,
     /// Seconds.
@@ -224,6 +224,10 @@ fn break_things(given: &Run) -> Result<u8, String> {
     let options = Options {
         keyraft: beside(given.keyraft.as_ref(), "keyraft", "cargo build --bin keyraft")?,
         module: beside(given.module.as_ref(), "libkeyraft_pkcs11.so", "cargo build -p keyraft-pkcs11")?,
+        shim: match faults.iter().any(|fault| fault.is_of_tokens()) {
+            true => Some(beside(None, "libkeyraft_shim.so", "cargo build -p keyraft-shim")?),
+            false => None,
+        },
         workload: given.workload,
         faults,
         time: Duration::from_secs(given.time),

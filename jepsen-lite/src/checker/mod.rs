@@ -4,6 +4,7 @@
 mod coverage;
 mod equal_keys;
 mod facts;
+mod in_clear;
 mod in_sync;
 mod linear;
 mod lost_create;
@@ -99,7 +100,7 @@ impl Findings {
 pub fn look(history: &History, budget: u64) -> Result<Findings, HistoryError> {
     let facts = Facts::of(history)?;
     let (judgement, linear) = linear::look(history, budget)?;
-    let all = vec![
+    let mut all = vec![
         linear,
         lost_create::look(&facts),
         undone_delete::look(&facts),
@@ -113,7 +114,8 @@ pub fn look(history: &History, budget: u64) -> Result<Findings, HistoryError> {
         stale_look::look(&facts),
         equal_keys::look(&facts),
         whole::look(&facts),
-        coverage::look(&facts),
     ];
+    all.extend(in_clear::look(&facts));
+    all.push(coverage::look(&facts));
     Ok(Findings { judgement, all })
 }

@@ -13,13 +13,20 @@ pub struct Story {
 impl Story {
     /// Begins with what the group is.
     pub fn new(mode: &str) -> Self {
+        Self::demanding(mode, &[])
+    }
+
+    /// The same, with more that the run demands of itself.
+    pub fn demanding(mode: &str, more: &[(&str, Value)]) -> Self {
         let mut story = Self { events: Vec::new(), next: 0 };
-        let demands = Value::map([
+        let demands = [
             ("answered", Value::Int(4)),
             ("ok-percent", Value::Int(50)),
             ("primaries", Value::Int(2)),
             ("snapshot", Value::Bool(true)),
-        ]);
+        ];
+        let demands = demands.into_iter().chain(more.iter().cloned());
+        let demands = Value::Map(demands.map(|(name, value)| (Value::word(name), value)).collect());
         story.nemesis(
             Function::Group,
             Value::map([

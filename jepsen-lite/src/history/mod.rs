@@ -130,6 +130,8 @@ functions! {
     Listed = "listed",
     /// By the nemesis, at the end: what a member makes of one text by one key.
     Proof = "proof",
+    /// By the nemesis, at the end: where keys stand in clear, and how much was searched.
+    InClear = "in-clear",
 }
 
 /// One event.

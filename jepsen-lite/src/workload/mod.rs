@@ -16,7 +16,7 @@ mod names;
 pub use board::Board;
 pub use call::{Call, Outcome, Told};
 pub use client::Client;
-pub use names::{imported, joined, parted, value_of};
+pub use names::{MARK_BYTES, imported, joined, mark, parted, value_of};
 
 /// What clients do with keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
