@@ -4,9 +4,11 @@ use super::cluster::Cluster;
 use super::looks::Look;
 use super::switch::Bad;
 use crate::dice::Dice;
+use crate::limits;
 use crate::nemesis::{Fault, Hit};
+use keyraft_engine::clock::Clock;
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What this rung has.
 pub const FAULTS: &[Fault] = &[
@@ -104,7 +106,14 @@ impl Deeds<'_> {
     fn remove(&mut self, member: usize) -> Result<(), String> {
         let id = self.look.id(member).ok_or_else(|| format!("member {member} has no id"))?.to_string();
         let other = (member + 1) % self.cluster.count();
-        self.cluster.keyraft(other, &["member", "remove", &id], self.stop)?;
+        let end = Clock.now() + limits::COMMAND;
+        while let Err(why) = self.cluster.keyraft(other, &["member", "remove", &id], self.stop) {
+            if Clock.now() > end || self.stop.load(Ordering::Relaxed) {
+                return Err(why);
+            }
+            // A primary is not removed: it hands over first, if it is one.
+            let _ = self.cluster.keyraft(member, &["step-down"], self.stop);
+        }
         self.cluster.forget(member)
     }
 
