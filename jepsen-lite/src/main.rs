@@ -82,7 +82,7 @@ struct Run {
     #[arg(long, value_enum)]
     rung: Rung,
     /// What clients do: lives, register, set, sessions, or mix for all of it.
-    #[arg(long, value_parser = workload, default_value = "lives")]
+    #[arg(long, value_parser = workload, default_value = "mix")]
     workload: Workload,
     /// Faults, by commas; docs/FAULT_TESTING.md lists them. None for a run without.
     #[arg(long, value_delimiter = ',')]

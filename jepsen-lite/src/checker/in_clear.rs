@@ -7,9 +7,7 @@ use crate::history::{End, Function};
 use crate::workload::imported;
 
 pub(super) fn look(facts: &Facts<'_>) -> Option<Finding> {
-    let groups = facts.told(&Function::Group);
-    let demands = groups.first().and_then(|(_, group)| group.get("demands"));
-    demands.filter(|demands| demands.get("in-clear") == Some(&Value::Bool(true)))?;
+    facts.demands().filter(|demands| demands.get("in-clear") == Some(&Value::Bool(true)))?;
     let mut complaints = Vec::new();
     let searches = facts.told(&Function::InClear);
     for (_, search) in &searches {

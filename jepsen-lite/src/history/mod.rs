@@ -134,6 +134,13 @@ functions! {
     InClear = "in-clear",
 }
 
+impl Function {
+    /// True if it changes what the group has agreed on.
+    pub fn changes(&self) -> bool {
+        matches!(self, Self::Create | Self::Set | Self::Delete | Self::Write | Self::Cas)
+    }
+}
+
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {

@@ -127,12 +127,14 @@ fn in_clear(cluster: &mut Cluster, seed: u64) -> Result<Value, String> {
 fn described(options: &Options) -> Value {
     let number = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
     let elects = options.faults.iter().any(|fault| fault.elects());
+    let functions = options.workload.functions();
     let demands = Value::map([
         ("answered", number(options.time.as_secs() * ANSWERS_A_SECOND)),
         ("ok-percent", Value::Int(ANSWERED_PERCENT)),
         ("primaries", Value::Int(if elects { 2 } else { 1 })),
         ("snapshot", Value::Bool(options.time >= SNAPSHOT_FROM)),
         ("in-clear", Value::Bool(true)),
+        ("functions", Value::List(functions.iter().map(|one| Value::word(one.name())).collect())),
     ]);
     Value::map([
         ("mode", Value::word(options.mode.name())),
