@@ -6,7 +6,7 @@ use keyraft_jepsen_lite::checker::Findings;
 use keyraft_jepsen_lite::history::{HistoryError, read};
 use keyraft_jepsen_lite::judge::{BUDGET, judge, told};
 use keyraft_jepsen_lite::limits;
-use keyraft_jepsen_lite::nemesis::chosen;
+use keyraft_jepsen_lite::nemesis::{Fault, chosen};
 use keyraft_jepsen_lite::netns::{FAULTS, Job, Options, run, work};
 use keyraft_jepsen_lite::report;
 use keyraft_jepsen_lite::weak::Mode;
@@ -207,6 +207,9 @@ fn break_things(given: &Run) -> Result<u8, String> {
         return Err("network namespaces need root: run as root".into());
     }
     let faults = chosen(&given.nemesis, "netns", FAULTS)?;
+    if faults.contains(&Fault::Snapshot) && matches!(given.mode, Isolated::Fence) {
+        return Err("'snapshot' switches the group between serve and fence: give --mode serve".into());
+    }
     let (mode, mode_name) = match given.mode {
         Isolated::Serve => (Mode::Serve, "serve"),
         Isolated::Fence => (Mode::Fence, "fence"),

@@ -8,6 +8,7 @@ use super::processes;
 use crate::limits;
 use crate::workload::mark;
 use keyraft_engine::clock::Clock;
+use keyraft_engine::wire::GroupStatus;
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::Write;
@@ -77,7 +78,9 @@ impl Cluster {
             missing(FAKETIME, "libfaketime")?;
         }
         // A socket's path must be short, whatever TMPDIR says.
-        let folder = tempfile::Builder::new().prefix("kj").tempdir_in("/tmp").map_err(|e| e.to_string())?;
+        let prefix = format!("kj{}-", std::process::id());
+        let folder =
+            tempfile::Builder::new().prefix(&prefix).tempdir_in("/tmp").map_err(|e| e.to_string())?;
         let net = Net::new(count, seed, Ear::new(mark(seed)))?;
         let mut cluster = Self { program: program.into(), members: Vec::new(), net, needs, folder };
         private(&cluster.path("domain-secret"), "a secret of the fault tests, long enough")?;
@@ -294,11 +297,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until a member answers.
+    /// Waits until a member answers, and sees all that there are in sync: then the next may join.
     fn wait(&mut self, index: usize, stop: &AtomicBool) -> Result<(), String> {
         let mut asked = Asked::new(self.socket(index));
         let end = Clock.now() + limits::COMMAND;
-        while asked.status(limits::LOOK).is_err() {
+        let ready = |status: GroupStatus| {
+            status.primary.is_some() && status.members.iter().all(|member| member.in_sync)
+        };
+        while !asked.status(limits::LOOK).is_ok_and(ready) {
             if stop.load(Ordering::Relaxed) {
                 return Err("stopped".into());
             }

@@ -28,6 +28,7 @@ pub const FAULTS: &[Fault] = &[
     Fault::TokenSlow,
     Fault::TokenLying,
     Fault::Membership,
+    Fault::Snapshot,
 ];
 
 /// CKR_DEVICE_REMOVED.
@@ -51,6 +52,10 @@ impl Deeds<'_> {
     /// Does what a fault does. `cut` are all links that are cut from now on.
     pub fn begin(&mut self, hit: &Hit, cut: BTreeSet<(usize, usize)>, dice: &mut Dice) -> Result<(), String> {
         self.cluster.net.switch.cut(cut);
+        if hit.fault == Fault::Snapshot {
+            self.isolated_service("serve");
+            self.isolated_service("fence");
+        }
         for member in hit.members.iter().copied() {
             self.begin_one(hit.fault, member, dice)?;
         }
@@ -63,7 +68,7 @@ impl Deeds<'_> {
         match fault {
             Fault::Kill => cluster.kill(member),
             Fault::Pause => cluster.pause(member, true)?,
-            Fault::Partition => {}
+            Fault::Partition | Fault::Snapshot => {}
             Fault::Loss => {
                 let loss = 5 + dice.below(20);
                 spoil(&|bad| bad.loss = loss);
@@ -97,9 +102,16 @@ impl Deeds<'_> {
                 cluster.play(member, &format!("{which} lie 0x30\n"))?;
             }
             Fault::Membership => self.remove(member)?,
-            Fault::Snapshot => return Err("no command of a member's takes a snapshot".into()),
         }
         Ok(())
+    }
+
+    /// Changes the group's option, of which every member writes down a snapshot before it counts. Under other faults nobody
+    /// may answer; then it stays as it was, and the next time brings the snapshot.
+    fn isolated_service(&mut self, what: &str) {
+        let words = ["--deadline", "2", "option", "set", "isolated_service", what];
+        let done = |member: usize| self.cluster.keyraft(member, &words, self.stop).is_ok();
+        (0..self.cluster.count()).any(done);
     }
 
     /// Another member removes it for good; then all that it had is destroyed.
@@ -120,6 +132,9 @@ impl Deeds<'_> {
     /// Undoes it. `others` are the faults that last.
     pub fn end(&mut self, hit: &Hit, others: &[Hit]) -> Result<(), String> {
         self.cluster.net.switch.cut(others.iter().flat_map(|other| other.cut.clone()).collect());
+        if hit.fault == Fault::Snapshot {
+            self.isolated_service("serve");
+        }
         for member in hit.members.iter().copied() {
             let lasts = |faults: &[Fault]| {
                 others.iter().any(|other| faults.contains(&other.fault) && other.members.contains(&member))

@@ -72,7 +72,7 @@ pub fn run(options: &Options, stop: &AtomicBool, told: &mut dyn FnMut(&str)) -> 
         clocks: options.faults.contains(&Fault::Clock),
     };
     let mut cluster = Cluster::prepare(&options.keyraft, options.members, needs, options.seed)?;
-    cluster.form(stop, &mut *told)?;
+    cluster.form(stop, &mut *told).inspect_err(|_| cluster.keep_logs(&options.out))?;
     if options.mode == Mode::Fence {
         cluster.keyraft(0, &["option", "set", "isolated_service", "fence"], stop)?;
     }
@@ -127,12 +127,13 @@ fn in_clear(cluster: &mut Cluster, seed: u64) -> Result<Value, String> {
 fn described(options: &Options) -> Value {
     let number = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
     let elects = options.faults.iter().any(|fault| fault.elects());
+    let snapshot = options.time >= SNAPSHOT_FROM || options.faults.contains(&Fault::Snapshot);
     let functions = options.workload.functions();
     let demands = Value::map([
         ("answered", number(options.time.as_secs() * ANSWERS_A_SECOND)),
         ("ok-percent", Value::Int(ANSWERED_PERCENT)),
         ("primaries", Value::Int(if elects { 2 } else { 1 })),
-        ("snapshot", Value::Bool(options.time >= SNAPSHOT_FROM)),
+        ("snapshot", Value::Bool(snapshot)),
         ("in-clear", Value::Bool(true)),
         ("functions", Value::List(functions.iter().map(|one| Value::word(one.name())).collect())),
     ]);
