@@ -150,6 +150,8 @@ impl Fault {
             (Self::Partition, false) => &[
                 Shape::PrimaryAlone,
                 Shape::Halves,
+                Shape::PrimaryInMinority,
+                Shape::PrimaryInMajority,
                 Shape::DeafOne,
                 Shape::MuteOne,
                 Shape::Bridge,
@@ -199,6 +201,10 @@ pub enum Shape {
     PrimaryAlone,
     /// A minority and a majority, by chance.
     Halves,
+    /// A minority with the primary, and a majority.
+    PrimaryInMinority,
+    /// A minority, and a majority with the primary.
+    PrimaryInMajority,
     /// One hears nobody, and is heard.
     DeafOne,
     /// One is heard by nobody, and hears.
@@ -220,6 +226,8 @@ impl Shape {
             Self::All => "all",
             Self::PrimaryAlone => "primary-alone",
             Self::Halves => "halves",
+            Self::PrimaryInMinority => "primary-in-minority",
+            Self::PrimaryInMajority => "primary-in-majority",
             Self::DeafOne => "deaf-one",
             Self::MuteOne => "mute-one",
             Self::Bridge => "bridge",

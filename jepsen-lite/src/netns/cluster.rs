@@ -371,6 +371,10 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        // A process cannot end while it waits for a disk that hangs.
+        for disk in self.members.iter_mut().filter_map(|member| member.disk.as_mut()) {
+            disk.release();
+        }
         for index in 0..self.members.len() {
             self.kill(index);
         }

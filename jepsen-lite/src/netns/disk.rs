@@ -94,6 +94,13 @@ impl Small {
         self.slow.get_or_insert_with(|| Slow::new(self.at.clone()));
     }
 
+    /// Neither slow nor hung any more, whatever it was.
+    pub fn release(&mut self) {
+        self.slow = None;
+        // One that is not frozen cannot be thawed.
+        let _ = self.thaw();
+    }
+
     /// Writes are as fast as before.
     pub fn speed_up(&mut self) {
         self.slow = None;
@@ -106,9 +113,7 @@ fn freeze(at: &Path, still: bool) -> Result<(), String> {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        self.slow = None;
-        // One that is not frozen cannot be thawed; one that is would keep its unmounting waiting for ever.
-        let _ = self.thaw();
+        self.release();
         // Lazily: a process that was just killed may still be closing its files. The loop device goes with it.
         if let Err(why) = run(&["umount", "--lazy", &self.at.display().to_string()]) {
             eprintln!("warning: {why}");
