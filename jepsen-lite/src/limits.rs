@@ -25,6 +25,12 @@ pub const WHOLE: Duration = Duration::from_secs(60);
 pub const LAST_ANSWER: Duration = Duration::from_secs(30);
 /// A call of the module fails after this, milliseconds: shorter than its default, so that a run sees many outcomes.
 pub const CALL_MS: u64 = 5_000;
+/// Packets that wait in the switch because links are slow; more are lost.
+pub const LATE_PACKETS_MAX: usize = 20_000;
+/// Connections that are listened to at one time for keys in clear.
+pub const FLOWS_MAX: usize = 4_096;
+/// Leaks that are told one by one.
+pub const LEAKS_MAX: usize = 20;
 /// Between two looks at every member.
 pub const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How long a look at one member may take.

@@ -8,7 +8,7 @@ use keyraft_jepsen_lite::checker::Findings;
 use keyraft_jepsen_lite::history::{HistoryError, read};
 use keyraft_jepsen_lite::judge::{BUDGET, judge, told};
 use keyraft_jepsen_lite::limits;
-use keyraft_jepsen_lite::nemesis::chosen;
+use keyraft_jepsen_lite::nemesis::{Fault, chosen};
 use keyraft_jepsen_lite::netns::{FAULTS, Job, Options, run, work};
 use keyraft_jepsen_lite::report;
 use keyraft_jepsen_lite::sim::Range;
@@ -105,10 +105,10 @@ struct Run {
     #[arg(long, value_enum)]
     rung: Rung,
     /// What clients do: lives, register, set, sessions, or mix for all of it.
-    #[arg(long, value_parser = workload, default_value = "lives")]
+    #[arg(long, value_parser = workload, default_value = "mix")]
     workload: Workload,
-    /// Faults, by commas, or 'all' that the rung has: netns has kill, pause, partition, disk-full, power. None for a run
-    /// without. Of many a simulated seed chooses some.
+    /// Faults, by commas, or 'all' that the rung has; docs/FAULT_TESTING.md lists them. None for a run without. Of many a
+    /// simulated seed chooses some.
     #[arg(long, value_delimiter = ',')]
     nemesis: Vec<String>,
     /// Seconds; 60 if left out, 20 of simulated time.
@@ -247,6 +247,9 @@ fn break_things(given: &Run) -> Result<u8, String> {
         return Err("network namespaces need root: run as root".into());
     }
     let faults = chosen(&given.nemesis, "netns", FAULTS)?;
+    if faults.contains(&Fault::Snapshot) && matches!(given.mode, Isolated::Fence) {
+        return Err("'snapshot' switches the group between serve and fence: give --mode serve".into());
+    }
     let mode = given.mode.mode();
     let mode_name = mode.name();
     let command = format!(
@@ -262,6 +265,10 @@ fn break_things(given: &Run) -> Result<u8, String> {
     let options = Options {
         keyraft: beside(given.keyraft.as_ref(), "keyraft", "cargo build --bin keyraft")?,
         module: beside(given.module.as_ref(), "libkeyraft_pkcs11.so", "cargo build -p keyraft-pkcs11")?,
+        shim: match faults.iter().any(|fault| fault.is_of_tokens()) {
+            true => Some(beside(None, "libkeyraft_shim.so", "cargo build -p keyraft-shim")?),
+            false => None,
+        },
         workload: given.workload,
         faults,
         time: Duration::from_secs(time),

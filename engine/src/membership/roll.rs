@@ -36,7 +36,13 @@ impl Roll {
     pub fn note(&mut self, member: MemberId, fitness: Fitness, now: Instant) {
         let uptime = Duration::from_millis(fitness.uptime_ms);
         let mut up_since = now.checked_sub(uptime).unwrap_or(now);
-        if let Some(old) = self.0.get(&member).filter(|old| old.fitness.uptime_ms <= fitness.uptime_ms) {
+        // Who was not heard for long may have begun anew meanwhile, and been up for longer since than it was by then. Taken
+        // for older than it is by more than a primary prefers itself, it and another would hand over to each other for ever.
+        let same = |old: &&Entry| {
+            let younger = up_since.saturating_duration_since(old.up_since);
+            old.fitness.uptime_ms <= fitness.uptime_ms && younger < limits::STEER_BIAS
+        };
+        if let Some(old) = self.0.get(&member).filter(same) {
             up_since = up_since.min(old.up_since);
         }
         self.0.insert(member, Entry { fitness, at: now, up_since });
@@ -134,6 +140,15 @@ mod tests {
         assert_eq!(uptime(&roll, now + Duration::from_millis(800)), Duration::from_millis(10_800));
         roll.note(MemberId(1), fitness(5), now + Duration::from_secs(1));
         assert_eq!(uptime(&roll, now + Duration::from_secs(1)), Duration::from_millis(5));
+    }
+
+    #[test]
+    fn who_began_anew_while_nobody_listened_is_as_young_as_it_says() {
+        let (mut roll, now) = (Roll::default(), start());
+        roll.note(MemberId(1), fitness(5_000), now);
+        let later = now + Duration::from_secs(43);
+        roll.note(MemberId(1), fitness(9_000), later);
+        assert_eq!(roll.candidates(later, everyone)[0].uptime, Duration::from_secs(9));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::{Facts, Finding};
 use crate::edn::Value;
-use crate::history::{End, Function};
+use crate::history::{End, Function, Operation};
 use std::collections::BTreeSet;
 
 pub(super) fn look(facts: &Facts<'_>) -> Finding {
@@ -40,6 +40,13 @@ pub(super) fn look(facts: &Facts<'_>) -> Finding {
     let snapshots = seen.iter().filter_map(|(_, value)| value.int_at("snapshots")).max().unwrap_or(0);
     if demands.get("snapshot") == Some(&Value::Bool(true)) && snapshots == 0 {
         complaints.push("no snapshot was taken".into());
+    }
+    for function in demands.get("functions").and_then(Value::list).unwrap_or_default() {
+        let Some(name) = function.text() else { continue };
+        let done = |operation: &&Operation| operation.end == End::Ok && operation.function.name() == name;
+        if facts.operations.iter().find(done).is_none() {
+            complaints.push(format!("no '{name}' was answered"));
+        }
     }
     let mut commits = 0;
     for fault in group.get("faults").and_then(Value::list).unwrap_or_default().iter().filter_map(Value::text)
@@ -86,7 +93,7 @@ pub(crate) fn commits_under(facts: &Facts<'_>, fault: &str) -> Option<i64> {
         })
         .collect();
     let changes = facts.operations.iter().filter(|operation| {
-        let changes = matches!(operation.function, Function::Create | Function::Set | Function::Delete);
+        let changes = operation.function.changes();
         let returned = operation.returned.unwrap_or(usize::MAX);
         let within = |(begin, end): &(usize, usize)| operation.called > *begin && returned < *end;
         changes && operation.end == End::Ok && spans.iter().any(within)
@@ -123,6 +130,16 @@ mod tests {
             complains(&finding, text);
         }
         assert!(good().told(look).passes());
+    }
+
+    #[test]
+    fn what_clients_should_have_done_is_missed() {
+        let wanted = Value::List(vec![Value::word("create"), Value::word("cas")]);
+        let mut story = Story::demanding("serve", &[("functions", wanted)]);
+        story.create(1);
+        let finding = story.told(look);
+        complains(&finding, "no 'cas' was answered");
+        assert!(!finding.complaints.iter().any(|one| one.contains("'create'")), "{finding:?}");
     }
 
     #[test]

@@ -95,6 +95,17 @@ impl<'a> Facts<'a> {
         all.filter_map(|operation| operation.returned).min()
     }
 
+    /// What the run demands of itself.
+    pub fn demands(&self) -> Option<&'a Value> {
+        self.told(&Function::Group).first().and_then(|(_, group)| group.get("demands"))
+    }
+
+    /// True unless the run's workload does without this: then there is nothing of it to look at.
+    pub fn wants(&self, function: &Function) -> bool {
+        let functions = self.demands().and_then(|demands| demands.get("functions")).and_then(Value::list);
+        functions.is_none_or(|all| all.contains(&Value::word(function.name())))
+    }
+
     /// Where an event stands, for people.
     pub fn place(&self, event: usize) -> String {
         format!("event {event}, {:.3} s", self.history.time(event) as f64 / 1e9)

@@ -76,6 +76,32 @@ mod tests {
     }
 
     #[test]
+    fn each_key_is_judged_as_what_it_is() {
+        for (read, used, verdict) in [
+            (2, false, Verdict::Linearizable),
+            (1, false, Verdict::NotLinearizable),
+            (2, true, Verdict::NotLinearizable),
+        ] {
+            let mut story = good();
+            story.about("register-9");
+            story.ok(Function::Write, Value::Int(1), Value::Int(1));
+            story.ok(Function::Cas, Value::numbers([1, 2]), Value::numbers([1, 2]));
+            let differs = story.call(Function::Cas, Value::numbers([1, 3]));
+            story.end(differs, crate::history::Kind::Fail, Function::Cas, Value::numbers([1, 3]));
+            story.ok(Function::Read, Value::Nil, Value::Int(read));
+            story.about("session-any-0");
+            story.ok(Function::SessionMake, Value::Text("1.1".into()), Value::Int(7));
+            story.ok(Function::SessionUse, Value::Int(7), Value::Int(7));
+            story.ok(Function::SessionEnd, Value::Int(7), Value::Int(7));
+            if used {
+                story.ok(Function::SessionUse, Value::Int(7), Value::Int(7));
+            }
+            let (judgement, _) = look(&story.history(), 1000).expect("is judged");
+            assert_eq!(judgement.verdict, verdict, "{read} {used}");
+        }
+    }
+
+    #[test]
     fn what_a_cut_off_member_reads_is_excused_in_serve_mode_alone() {
         for (mode, passes) in [("serve", true), ("fence", false)] {
             let mut story = Story::new(mode);

@@ -6,6 +6,7 @@ mod ended;
 mod equal_keys;
 mod facts;
 mod idle_terms;
+mod in_clear;
 mod in_sync;
 mod kept_copies;
 mod left_behind;
@@ -13,6 +14,7 @@ mod linear;
 mod lost_create;
 mod one_primary;
 mod phantom;
+mod sessions;
 mod set_full;
 mod stale_look;
 mod twice;
@@ -26,7 +28,7 @@ mod story;
 
 pub use facts::Facts;
 
-use crate::history::{History, HistoryError};
+use crate::history::{Function, History, HistoryError};
 use crate::judge::Judgement;
 use serde_json::{Map, Value as Json, json};
 
@@ -103,25 +105,18 @@ impl Findings {
 pub fn look(history: &History, budget: u64) -> Result<Findings, HistoryError> {
     let facts = Facts::of(history)?;
     let (judgement, linear) = linear::look(history, budget)?;
-    let all = vec![
-        linear,
-        lost_create::look(&facts),
-        undone_delete::look(&facts),
-        phantom::look(&facts),
-        twice::look(&facts),
-        unique::look(&facts),
-        set_full::look(&facts),
-        in_sync::look(&facts),
-        one_primary::look(&facts),
-        idle_terms::look(&facts),
-        use_after_delete::look(&facts),
-        stale_look::look(&facts),
-        equal_keys::look(&facts),
-        left_behind::look(&facts),
-        kept_copies::look(&facts),
-        whole::look(&facts),
-        ended::look(&facts),
-        coverage::look(&facts),
-    ];
+    let deletes = facts.wants(&Function::Delete);
+    let mut all = vec![linear, lost_create::look(&facts)];
+    all.extend(deletes.then(|| undone_delete::look(&facts)));
+    all.extend([phantom::look(&facts), twice::look(&facts), unique::look(&facts)]);
+    all.extend(facts.wants(&Function::Find).then(|| set_full::look(&facts)));
+    all.extend([in_sync::look(&facts), one_primary::look(&facts), idle_terms::look(&facts)]);
+    all.extend(deletes.then(|| use_after_delete::look(&facts)));
+    all.extend(facts.wants(&Function::Look).then(|| stale_look::look(&facts)));
+    all.extend([equal_keys::look(&facts), left_behind::look(&facts), kept_copies::look(&facts)]);
+    all.extend([whole::look(&facts), ended::look(&facts)]);
+    all.extend(sessions::look(&facts));
+    all.extend(in_clear::look(&facts));
+    all.push(coverage::look(&facts));
     Ok(Findings { judgement, all })
 }

@@ -2,24 +2,32 @@
 
 use super::{Facts, Finding};
 use crate::edn::Value;
-use crate::history::{Event, Function, History, Kind, Process};
+use crate::history::{ABSENT, Event, Function, History, Kind, Process};
 
 /// Events, one after another.
 pub struct Story {
     events: Vec<Event>,
+    about: String,
     next: u64,
 }
 
 impl Story {
     /// Begins with what the group is.
     pub fn new(mode: &str) -> Self {
-        let mut story = Self { events: Vec::new(), next: 0 };
-        let demands = Value::map([
+        Self::demanding(mode, &[])
+    }
+
+    /// The same, with more that the run demands of itself.
+    pub fn demanding(mode: &str, more: &[(&str, Value)]) -> Self {
+        let mut story = Self { events: Vec::new(), about: "a".into(), next: 0 };
+        let demands = [
             ("answered", Value::Int(4)),
             ("ok-percent", Value::Int(50)),
             ("primaries", Value::Int(2)),
             ("snapshot", Value::Bool(true)),
-        ]);
+        ];
+        let demands = demands.into_iter().chain(more.iter().cloned());
+        let demands = Value::Map(demands.map(|(name, value)| (Value::word(name), value)).collect());
         story.nemesis(
             Function::Group,
             Value::map([
@@ -60,6 +68,11 @@ impl Story {
         self.events.push(Event::nemesis(function, value));
     }
 
+    /// What follows is about this label or register.
+    pub fn about(&mut self, key: &str) {
+        self.about = key.into();
+    }
+
     /// A call; gives the process.
     pub fn call(&mut self, function: Function, value: Value) -> u64 {
         let process = self.next;
@@ -71,6 +84,11 @@ impl Story {
     /// The end of a call.
     pub fn end(&mut self, process: u64, kind: Kind, function: Function, value: Value) {
         self.push(process, kind, function, value, None);
+    }
+
+    /// There is no such key.
+    pub fn absent(&mut self, process: u64, function: Function, value: Value) {
+        self.push(process, Kind::Fail, function, value, Some(ABSENT.into()));
     }
 
     /// A call and its good end.
@@ -90,7 +108,7 @@ impl Story {
             process: Process::Client(process),
             kind,
             function,
-            key: Some("a".into()),
+            key: Some(self.about.clone()),
             value,
             error,
             member: None,

@@ -136,6 +136,15 @@ functions! {
     Held = "held",
     /// By the nemesis: a member's token has destroyed its last copy of a key.
     Destroyed = "destroyed",
+    /// By the nemesis, at the end: where keys stand in clear, and how much was searched.
+    InClear = "in-clear",
+}
+
+impl Function {
+    /// True if it changes what the group has agreed on.
+    pub fn changes(&self) -> bool {
+        matches!(self, Self::Create | Self::Set | Self::Delete | Self::Write | Self::Cas)
+    }
 }
 
 /// One event.

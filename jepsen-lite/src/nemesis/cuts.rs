@@ -35,6 +35,15 @@ pub fn hit(strike: Strike, count: usize, primary: Option<usize>, dice: &mut Dice
         Shape::All => (take(count), nobody()),
         Shape::PrimaryAlone => (BTreeSet::new(), apart(&BTreeSet::from([primary]))),
         Shape::Halves => (BTreeSet::new(), apart(&take((count - most).max(1)))),
+        Shape::PrimaryInMinority | Shape::PrimaryInMajority => {
+            let less = (count - most).max(1);
+            let others = all.iter().copied().filter(|member| *member != primary);
+            let side = match strike.shape {
+                Shape::PrimaryInMinority => others.take(less - 1).chain([primary]).collect(),
+                _ => others.take(less).collect(),
+            };
+            (BTreeSet::new(), apart(&side))
+        }
         Shape::DeafOne => (BTreeSet::new(), links(count).filter(|(_, to)| *to == first).collect()),
         Shape::MuteOne => (BTreeSet::new(), links(count).filter(|(from, _)| *from == first).collect()),
         Shape::Bridge => {
@@ -111,6 +120,8 @@ mod tests {
             (vec![shape(Fault::Kill, Shape::Minority, 5)], 5, 3),
             (vec![shape(Fault::Partition, Shape::PrimaryAlone, 3)], 3, 2),
             (vec![shape(Fault::Partition, Shape::Halves, 5)], 5, 3),
+            (vec![shape(Fault::Partition, Shape::PrimaryInMinority, 5)], 5, 3),
+            (vec![shape(Fault::Partition, Shape::PrimaryInMajority, 5)], 5, 3),
             (vec![shape(Fault::Partition, Shape::DeafOne, 3)], 3, 2),
             (vec![shape(Fault::Partition, Shape::MuteOne, 3)], 3, 2),
             // All of five see the one in the middle and their own side of two: a majority, but perhaps not the primary.
@@ -128,6 +139,10 @@ mod tests {
         }
         let primary = shape(Fault::Partition, Shape::PrimaryAlone, 3);
         assert_eq!(left(&[primary], 3).weak, BTreeSet::from([1]));
+        let with = shape(Fault::Partition, Shape::PrimaryInMinority, 5);
+        assert!(left(&[with], 5).weak.contains(&1));
+        let without = shape(Fault::Partition, Shape::PrimaryInMajority, 5);
+        assert!(!left(&[without], 5).weak.contains(&1));
     }
 
     #[test]

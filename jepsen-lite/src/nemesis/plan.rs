@@ -90,6 +90,11 @@ impl Fault {
         )
     }
 
+    /// True if a member's process may have ended by it, and must be started again.
+    pub fn stops_processes(self) -> bool {
+        matches!(self, Self::Kill | Self::DiskFull | Self::HungDisk | Self::ErringDisk | Self::Power)
+    }
+
     /// True if it needs a disk of the member's own.
     pub fn is_of_disks(self) -> bool {
         matches!(self, Self::DiskFull | Self::SlowDisk | Self::HungDisk | Self::ErringDisk | Self::Power)
@@ -98,6 +103,16 @@ impl Fault {
     /// True if it needs a token that misbehaves on demand.
     pub fn is_of_tokens(self) -> bool {
         matches!(self, Self::TokenLost | Self::TokenSlow | Self::TokenHung | Self::TokenLying)
+    }
+
+    /// True if both may happen at one time. Who joins needs the others; a hung disk holds a process that shall end, and
+    /// has one trouble at a time.
+    fn goes_with(self, other: Self) -> bool {
+        let alone = |fault: Self| fault == Self::Membership;
+        let hangs = |fault: Self| matches!(fault, Self::HungDisk | Self::SlowDisk | Self::ErringDisk);
+        let holds = |fault: Self| fault.is_of_disks() || fault == Self::Kill;
+        let excludes = |one: Self, other: Self| alone(one) || (hangs(one) && holds(other));
+        self != other && !excludes(self, other) && !excludes(other, self)
     }
 
     pub(super) fn effect(self) -> Effect {
@@ -139,6 +154,8 @@ impl Fault {
             (Self::Partition, false) => &[
                 Shape::PrimaryAlone,
                 Shape::Halves,
+                Shape::PrimaryInMinority,
+                Shape::PrimaryInMajority,
                 Shape::DeafOne,
                 Shape::MuteOne,
                 Shape::Bridge,
@@ -193,6 +210,10 @@ pub enum Shape {
     PrimaryAlone,
     /// A minority and a majority, by chance.
     Halves,
+    /// A minority with the primary, and a majority.
+    PrimaryInMinority,
+    /// A minority, and a majority with the primary.
+    PrimaryInMajority,
     /// One hears nobody, and is heard.
     DeafOne,
     /// One is heard by nobody, and hears.
@@ -214,6 +235,8 @@ impl Shape {
             Self::All => "all",
             Self::PrimaryAlone => "primary-alone",
             Self::Halves => "halves",
+            Self::PrimaryInMinority => "primary-in-minority",
+            Self::PrimaryInMajority => "primary-in-majority",
             Self::DeafOne => "deaf-one",
             Self::MuteOne => "mute-one",
             Self::Bridge => "bridge",
@@ -256,7 +279,8 @@ pub fn round(faults: &[Fault], done: &mut Vec<Fault>, dice: &mut Dice) -> Vec<St
     // Overlaps only once each fault came alone: what a run must have seen is seen first.
     if fresh.is_empty() && faults.len() > 1 && dice.below(3) == 0 {
         let first = kinds.first().copied();
-        let others: Vec<Fault> = faults.iter().copied().filter(|fault| Some(*fault) != first).collect();
+        let fits = |fault: &Fault| first.is_some_and(|first| first.goes_with(*fault));
+        let others: Vec<Fault> = faults.iter().copied().filter(fits).collect();
         kinds.extend(dice.one_of(&others));
     }
     let mut begins = REST_MS;

@@ -2,10 +2,13 @@
 
 use super::ask::Member as Asked;
 use super::disk::Small;
+use super::leaks::Ear;
 use super::net::Net;
 use super::processes;
 use crate::limits;
+use crate::workload::mark;
 use keyraft_engine::clock::Clock;
+use keyraft_engine::wire::GroupStatus;
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::Write;
@@ -21,8 +24,23 @@ use tempfile::TempDir;
 pub const PIN: &str = "user-pin-1234";
 /// The group's label.
 pub const LABEL: &str = "jepsen";
-/// A member's data folder, where the disk shall be full at times, MiB.
+/// A member's data folder, where its disk shall misbehave at times, MiB.
 const DISK_MIB: u64 = 96;
+/// Where Debian puts SoftHSM,
+const SOFTHSM: &str = "/usr/lib/softhsm/libsofthsm2.so";
+/// and the library that tells a process another time.
+const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+
+/// What a group needs so that its faults can be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// A disk of its own for each member.
+    pub disks: bool,
+    /// Tokens of SoftHSM's behind this module, which plays a sick one.
+    pub shim: Option<PathBuf>,
+    /// A clock for each member that can be set.
+    pub clocks: bool,
+}
 
 /// One member.
 #[derive(Debug)]
@@ -38,6 +56,7 @@ pub struct Cluster {
     members: Vec<Member>,
     /// The network between them.
     pub net: Net,
+    needs: Needs,
     folder: TempDir,
 }
 
@@ -49,37 +68,92 @@ fn private(path: &Path, text: &str) -> Result<(), String> {
 
 impl Cluster {
     /// Makes folders, networks and configurations; starts nothing.
-    pub fn prepare(program: &Path, count: usize, small_disks: bool) -> Result<Self, String> {
+    pub fn prepare(program: &Path, count: usize, needs: Needs, seed: u64) -> Result<Self, String> {
+        let missing = |path: &str, package: &str| match Path::new(path).is_file() {
+            true => Ok(()),
+            false => Err(format!("{path} is missing: apt-get install {package}")),
+        };
+        needs.shim.as_ref().map_or(Ok(()), |_| missing(SOFTHSM, "softhsm2"))?;
+        if needs.clocks {
+            missing(FAKETIME, "libfaketime")?;
+        }
         // A socket's path must be short, whatever TMPDIR says.
-        let folder = tempfile::Builder::new().prefix("kj").tempdir_in("/tmp").map_err(|e| e.to_string())?;
-        let net = Net::new(count)?;
-        let mut cluster = Self { program: program.into(), members: Vec::new(), net, folder };
+        let prefix = format!("kj{}-", std::process::id());
+        let folder =
+            tempfile::Builder::new().prefix(&prefix).tempdir_in("/tmp").map_err(|e| e.to_string())?;
+        let net = Net::new(count, seed, Ear::new(mark(seed)))?;
+        let mut cluster = Self { program: program.into(), members: Vec::new(), net, needs, folder };
         private(&cluster.path("domain-secret"), "a secret of the fault tests, long enough")?;
         private(&cluster.path("so-pin"), "so-pin-5678")?;
         private(&cluster.path("user-pin"), PIN)?;
         for index in 0..count {
-            let folder = cluster.path(&format!("m{index}"));
-            let data = folder.join("data");
-            fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(&data)
-                .map_err(|e| format!("{}: {e}", data.display()))?;
-            let disk =
-                if small_disks { Some(Small::mount(&data, &folder.join("image"), DISK_MIB)?) } else { None };
-            private(&folder.join("pin"), PIN)?;
-            let text = format!(
-                "[member]\nname = \"m{index}\"\ndata = \"data\"\nlisten = \"{}:7400\"\nsocket = \"sock\"\n\
-                 [token]\nmodule = \"embedded\"\nlabel = \"token-{index}\"\npin_file = \"pin\"\n\
-                 [domain]\nname = \"jepsen\"\nsecret_file = \"{}\"\n",
-                Net::address(index),
-                cluster.path("domain-secret").display()
-            );
-            private(&folder.join("keyraft.toml"), &text)?;
+            let disk = cluster.prepare_member(index)?;
             cluster.members.push(Member { child: None, disk });
         }
         private(&cluster.path("client.toml"), &cluster.client_config())?;
         Ok(cluster)
+    }
+
+    /// A member's folder, with its configuration; its disk, if it shall have one of its own.
+    fn prepare_member(&self, index: usize) -> Result<Option<Small>, String> {
+        let folder = self.path(&format!("m{index}"));
+        let (data, tokens) = (folder.join("data"), self.tokens(index));
+        for path in [&data, &tokens] {
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+            made.map_err(|e| format!("{}: {e}", path.display()))?;
+        }
+        let disk = match self.needs.disks {
+            true => Some(Small::mount(&data, &folder.join("image"), DISK_MIB)?),
+            false => None,
+        };
+        private(&folder.join("pin"), PIN)?;
+        self.play(index, "")?;
+        self.set_clock(index, 0)?;
+        let token = match &self.needs.shim {
+            None => "module = \"embedded\"".into(),
+            Some(shim) => {
+                let conf = folder.join("softhsm2.conf");
+                let text =
+                    format!("directories.tokendir = {}\nobjectstore.backend = file\n", tokens.display());
+                private(&conf, &text)?;
+                format!(
+                    "module = {shim:?}\nenvironment = {{ SOFTHSM2_CONF = {conf:?}, KEYRAFT_SHIM_MODULE = {SOFTHSM:?}, \
+                     KEYRAFT_SHIM_RULES = {:?} }}",
+                    folder.join("rules")
+                )
+            }
+        };
+        let text = format!(
+            "[member]\nname = \"m{index}\"\ndata = \"data\"\nlisten = \"{}:7400\"\nsocket = \"sock\"\n\
+             [token]\n{token}\nlabel = \"token-{index}\"\npin_file = \"pin\"\n\
+             [domain]\nname = \"jepsen\"\nsecret_file = \"{}\"\n",
+            Net::address(index),
+            self.path("domain-secret").display()
+        );
+        private(&folder.join("keyraft.toml"), &text)?;
+        Ok(disk)
+    }
+
+    /// Where a member's token is, if it is SoftHSM's.
+    fn tokens(&self, index: usize) -> PathBuf {
+        self.path(&format!("m{index}/softhsm"))
+    }
+
+    /// What a member's token plays from now on: the shim's rules, or nothing.
+    pub fn play(&self, index: usize, rules: &str) -> Result<(), String> {
+        self.replace(&format!("m{index}/rules"), rules)
+    }
+
+    /// A member's clock goes wrong by so many seconds from now on.
+    pub fn set_clock(&self, index: usize, seconds: i64) -> Result<(), String> {
+        self.replace(&format!("m{index}/clock"), &format!("{seconds:+}s\n"))
+    }
+
+    /// A file gets a new content in one step.
+    fn replace(&self, name: &str, text: &str) -> Result<(), String> {
+        let (aside, path) = (self.path("aside"), self.path(name));
+        private(&aside, text)?;
+        fs::rename(&aside, &path).map_err(|e| format!("{}: {e}", path.display()))
     }
 
     /// Slot 0 asks any member; slot 1 only the first, and so on.
@@ -135,6 +209,15 @@ impl Cluster {
         for name in ["KEYRAFT_CONFIG", "KEYRAFT_MEMBER_CONFIG", "KEYRAFT_SOCKET", "NOTIFY_SOCKET"] {
             command.env_remove(name);
         }
+        if self.needs.clocks {
+            // Time that only runs is left alone: what waits by it would be lost.
+            command
+                .env("LD_PRELOAD", FAKETIME)
+                .env("FAKETIME_TIMESTAMP_FILE", self.path(&format!("m{index}/clock")));
+            for name in ["FAKETIME_DONT_FAKE_MONOTONIC", "FAKETIME_NO_CACHE", "NO_FAKE_STAT"] {
+                command.env(name, "1");
+            }
+        }
         // Ctrl-C is for us alone: we end them.
         command.current_dir(self.folder.path()).stdin(Stdio::null()).process_group(0);
         Ok(command)
@@ -169,32 +252,59 @@ impl Cluster {
     /// Forms the group: the first member makes it, the others join one after another.
     pub fn form(&mut self, stop: &AtomicBool, mut told: impl FnMut(&str)) -> Result<(), String> {
         let so_pin = self.path("so-pin").display().to_string();
-        let token = ["--create-token", "--so-pin-file", &so_pin];
         told("member 0 makes the group");
+        let token = ["--create-token", "--so-pin-file", &so_pin];
         self.keyraft(0, &[&["init", "--label", LABEL][..], &token].concat(), stop)?;
         self.start(0)?;
         self.wait(0, stop)?;
         for index in 1..self.count() {
             told(&format!("member {index} joins"));
-            let said = self.keyraft(0, &["--json", "invite"], stop)?;
-            let json: serde_json::Value = serde_json::from_str(&said).map_err(|e| format!("invite: {e}"))?;
-            let text = json["invitation"].as_str().ok_or("'keyraft invite' printed no invitation")?;
-            let path = self.path("invitation");
-            private(&path, text)?;
-            self.keyraft(index, &[&["join", &path.display().to_string()][..], &token].concat(), stop)?;
-            self.start(index)?;
-            self.wait(index, stop)?;
+            self.join(index, 0, stop)?;
         }
         let pin = self.path("user-pin").display().to_string();
         self.keyraft(0, &["pin", "set", "--role", "user", "--pin-file", &pin], stop)?;
         Ok(())
     }
 
-    /// Waits until a member answers.
+    /// A member joins by an invitation of another's, and answers.
+    pub fn join(&mut self, index: usize, by: usize, stop: &AtomicBool) -> Result<(), String> {
+        let said = self.keyraft(by, &["--json", "invite"], stop)?;
+        let json: serde_json::Value = serde_json::from_str(&said).map_err(|e| format!("invite: {e}"))?;
+        let text = json["invitation"].as_str().ok_or("'keyraft invite' printed no invitation")?;
+        private(&self.path("invitation"), text)?;
+        let (path, so_pin) = (self.path("invitation"), self.path("so-pin"));
+        let (path, so_pin) = (path.display().to_string(), so_pin.display().to_string());
+        self.keyraft(index, &["join", &path, "--create-token", "--so-pin-file", &so_pin], stop)?;
+        self.start(index)?;
+        self.wait(index, stop)
+    }
+
+    /// Ends a member, and removes its data and its token: what it was is gone.
+    pub fn forget(&mut self, index: usize) -> Result<(), String> {
+        self.kill(index);
+        for folder in [self.path(&format!("m{index}/data")), self.tokens(index)] {
+            let told = |error: std::io::Error| format!("{}: {error}", folder.display());
+            // The folder itself may be a disk's, which has a folder of its own in it.
+            for entry in fs::read_dir(&folder).map_err(told)? {
+                let path = entry.map_err(told)?.path();
+                match path.is_dir() {
+                    true if path.ends_with("lost+found") => {}
+                    true => fs::remove_dir_all(&path).map_err(told)?,
+                    false => fs::remove_file(&path).map_err(told)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a member answers, and sees all that there are in sync: then the next may join.
     fn wait(&mut self, index: usize, stop: &AtomicBool) -> Result<(), String> {
         let mut asked = Asked::new(self.socket(index));
         let end = Clock.now() + limits::COMMAND;
-        while asked.status(limits::LOOK).is_err() {
+        let ready = |status: GroupStatus| {
+            status.primary.is_some() && status.members.iter().all(|member| member.in_sync)
+        };
+        while !asked.status(limits::LOOK).is_ok_and(ready) {
             if stop.load(Ordering::Relaxed) {
                 return Err("stopped".into());
             }
@@ -228,6 +338,14 @@ impl Cluster {
         child.is_some_and(|child| child.try_wait().is_ok_and(|status| status.is_some()))
     }
 
+    /// Starts a member's process anew if it ended by itself.
+    pub fn revive(&mut self, index: usize) -> Result<(), String> {
+        if self.ended(index) {
+            self.kill(index);
+        }
+        self.start(index)
+    }
+
     /// kill -9, and waits for the end.
     pub fn kill(&mut self, index: usize) {
         if let Some(child) = self.members.get_mut(index).and_then(|member| member.child.take()) {
@@ -244,15 +362,19 @@ impl Cluster {
         })
     }
 
-    /// A member's disk, if it is one that can be filled.
-    pub fn disk(&self, index: usize) -> Result<&Small, String> {
-        let disk = self.members.get(index).and_then(|member| member.disk.as_ref());
+    /// A member's disk, if it has one of its own.
+    pub fn disk(&mut self, index: usize) -> Result<&mut Small, String> {
+        let disk = self.members.get_mut(index).and_then(|member| member.disk.as_mut());
         disk.ok_or_else(|| format!("member {index} has no disk of its own"))
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        // A process cannot end while it waits for a disk that hangs.
+        for disk in self.members.iter_mut().filter_map(|member| member.disk.as_mut()) {
+            disk.release();
+        }
         for index in 0..self.members.len() {
             self.kill(index);
         }

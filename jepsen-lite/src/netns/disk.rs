@@ -1,16 +1,28 @@
-//! A disk of its own for a member's data, that can be full and whose power can be cut: ext4 on a loop device.
+//! A disk of its own for a member's data, that can be full, slow, hang, fail, and whose power can be cut: ext4 on a loop
+//! device. A frozen file system takes no write until it is thawed: that is a hung disk, and one frozen again and again for
+//! a moment is a slow one.
 
 use super::net::run;
 use super::power;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A slow disk stands still for so long, milliseconds,
+const STILL_MS: u64 = 120;
+/// and then takes writes for so long, milliseconds.
+const MOVES_MS: u64 = 30;
 
 /// A small file system; unmounted when dropped.
 #[derive(Debug)]
 pub struct Small {
     at: PathBuf,
     image: PathBuf,
+    slow: Option<Slow>,
 }
 
 impl Small {
@@ -19,7 +31,7 @@ impl Small {
         let told = |error: std::io::Error| format!("{}: {error}", image.display());
         File::create(image).and_then(|file| file.set_len(mib << 20)).map_err(told)?;
         run(&["mkfs.ext4", "-q", "-m", "0", "-F", &image.display().to_string()])?;
-        let disk = Self { at: at.to_path_buf(), image: image.to_path_buf() };
+        let disk = Self { at: at.to_path_buf(), image: image.to_path_buf(), slow: None };
         disk.attach()?;
         // ext4 gives a fresh file system's root to everybody.
         run(&["chmod", "700", &at.display().to_string()])?;
@@ -56,7 +68,7 @@ impl Small {
         }
     }
 
-    /// Drops everything that the device does not have yet.
+    /// Drops everything that the device does not have yet; every later write fails.
     pub fn cut(&self) -> Result<(), String> {
         power::cut(&self.at)
     }
@@ -66,13 +78,79 @@ impl Small {
         run(&["umount", &self.at.display().to_string()])?;
         self.attach()
     }
+
+    /// Every write hangs from now on.
+    pub fn freeze(&self) -> Result<(), String> {
+        freeze(&self.at, true)
+    }
+
+    /// What hung goes on.
+    pub fn thaw(&self) -> Result<(), String> {
+        freeze(&self.at, false)
+    }
+
+    /// Every write takes its time from now on.
+    pub fn slow_down(&mut self) {
+        self.slow.get_or_insert_with(|| Slow::new(self.at.clone()));
+    }
+
+    /// Neither slow nor hung any more, whatever it was.
+    pub fn release(&mut self) {
+        self.slow = None;
+        // One that is not frozen cannot be thawed.
+        let _ = self.thaw();
+    }
+
+    /// Writes are as fast as before.
+    pub fn speed_up(&mut self) {
+        self.slow = None;
+    }
+}
+
+fn freeze(at: &Path, still: bool) -> Result<(), String> {
+    run(&["fsfreeze", if still { "--freeze" } else { "--unfreeze" }, &at.display().to_string()])
 }
 
 impl Drop for Small {
     fn drop(&mut self) {
+        self.release();
         // Lazily: a process that was just killed may still be closing its files. The loop device goes with it.
         if let Err(why) = run(&["umount", "--lazy", &self.at.display().to_string()]) {
             eprintln!("warning: {why}");
         }
+    }
+}
+
+/// Whoever makes a disk slow. Dropped, it is as it was.
+#[derive(Debug)]
+struct Slow {
+    end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Slow {
+    fn new(at: PathBuf) -> Self {
+        let end = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&end);
+        let thread = std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                if freeze(&at, true).is_ok() {
+                    std::thread::sleep(Duration::from_millis(STILL_MS));
+                    if let Err(why) = freeze(&at, false) {
+                        eprintln!("warning: {why}");
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(MOVES_MS));
+            }
+        });
+        Self { end, thread: Some(thread) }
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        // A thread that panicked has said so.
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }

@@ -13,13 +13,15 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// What is known of who leads.
 #[derive(Debug)]
 pub struct Look {
-    /// Every member's id, by its place.
-    ids: Vec<MemberId>,
+    /// Every member's ids, by its place; the last is the present one. A member that joins anew gets another.
+    ids: Mutex<Vec<Vec<MemberId>>>,
+    count: usize,
     /// The primary's place; as many as there are members if nobody knows.
     primary: AtomicUsize,
 }
@@ -27,30 +29,45 @@ pub struct Look {
 impl Look {
     /// Asks every member for its id.
     pub fn begin(cluster: &Cluster) -> Result<Self, String> {
-        let ids: Vec<MemberId> = (0..cluster.count())
-            .map(|index| Ok(Member::new(cluster.socket(index)).status(limits::COMMAND)?.answered_by))
-            .collect::<Result<_, String>>()?;
-        let primary = AtomicUsize::new(ids.len());
-        Ok(Self { ids, primary })
+        let count = cluster.count();
+        let look = Self { ids: Mutex::new(vec![Vec::new(); count]), count, primary: AtomicUsize::new(count) };
+        (0..count).try_for_each(|index| look.learn(cluster, index))?;
+        Ok(look)
+    }
+
+    /// Asks a member for its id.
+    pub fn learn(&self, cluster: &Cluster, index: usize) -> Result<(), String> {
+        let id = Member::new(cluster.socket(index)).status(limits::COMMAND)?.answered_by;
+        self.ids().get_mut(index).into_iter().for_each(|ids| ids.push(id));
+        Ok(())
+    }
+
+    fn ids(&self) -> MutexGuard<'_, Vec<Vec<MemberId>>> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A member's present id.
+    pub fn id(&self, index: usize) -> Option<MemberId> {
+        self.ids().get(index)?.last().copied()
     }
 
     /// The primary's place, as last seen.
     pub fn primary(&self) -> Option<usize> {
-        Some(self.primary.load(Ordering::Relaxed)).filter(|place| *place < self.ids.len())
+        Some(self.primary.load(Ordering::Relaxed)).filter(|place| *place < self.count)
     }
 
     fn place(&self, id: MemberId) -> Option<usize> {
-        self.ids.iter().position(|known| *known == id)
+        self.ids().iter().position(|known| known.contains(&id))
     }
 
     /// Fine if every member sees all in sync, nothing unsettled, and a primary.
     pub fn whole(&self, cluster: &Cluster) -> Result<(), String> {
-        for index in 0..self.ids.len() {
+        for index in 0..self.count {
             let now = Member::new(cluster.socket(index)).status(limits::LOOK);
             let now = now.map_err(|why| format!("member {index}: {why}"))?;
             let in_sync = now.members.iter().filter(|member| member.in_sync).count();
-            if in_sync != self.ids.len() || now.unsettled != 0 || now.primary.is_none() {
-                let (all, unsettled, primary) = (self.ids.len(), now.unsettled, now.primary);
+            if in_sync != self.count || now.unsettled != 0 || now.primary.is_none() {
+                let (all, unsettled, primary) = (self.count, now.unsettled, now.primary);
                 return Err(format!(
                     "member {index} sees {in_sync} of {all} in sync, {unsettled} unsettled, primary {primary:?}"
                 ));
@@ -100,8 +117,8 @@ impl Look {
     /// Uses each key that was just answered at one member.
     pub fn probe(&self, index: usize, socket: PathBuf, fresh: &Receiver<i64>, recorder: &Recorder) {
         let mut member = Member::new(socket);
-        let Some(id) = self.ids.get(index).copied() else { return };
         while let Ok(mut object) = fresh.recv() {
+            let Some(id) = self.id(index) else { continue };
             // While a member hung, many came: the last is tried.
             while let Ok(newer) = fresh.try_recv() {
                 object = newer;
@@ -131,7 +148,8 @@ impl Look {
 
     /// Every member lists its keys and uses each. Of one that does not answer nothing is written down, and checkers miss it.
     pub fn last(&self, cluster: &Cluster, recorder: &Recorder, stop: &AtomicBool) {
-        for (index, id) in self.ids.iter().enumerate() {
+        for index in 0..self.count {
+            let Some(id) = self.id(index) else { continue };
             let mut member = Member::new(cluster.socket(index));
             let rows = patiently(stop, || member.list(limits::LOOK * 5));
             let Ok(rows) = rows else { continue };
@@ -146,7 +164,7 @@ impl Look {
             recorder.take(Event::nemesis(Function::Listed, value));
             for row in &rows {
                 let object = number(row.object.0);
-                let proof = patiently(stop, || match member.use_key(object, *id, limits::LOOK * 5) {
+                let proof = patiently(stop, || match member.use_key(object, id, limits::LOOK * 5) {
                     Used::Output(output) => Ok(output),
                     Used::Absent => Ok(b"absent".to_vec()),
                     Used::Silent(why) => Err(why),

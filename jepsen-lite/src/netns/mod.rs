@@ -1,11 +1,13 @@
 //! Real members in network namespaces of their own, real clients through the PKCS#11 module, real faults.
 //!
-//! `net`, `disk` and `cluster` are the things that can be left behind; each goes with its value. `nemesis` breaks and mends,
-//! `looks` asks members what they see, `workload` is what the clients' process does, `run` puts it all together.
+//! `net`, `disk` and `cluster` are the things that can be left behind; each goes with its value. `nemesis` breaks and mends by
+//! `deeds`, `looks` asks members what they see, `workload` is what the clients' process does, `run` puts it all together.
 
 mod ask;
 mod cluster;
+mod deeds;
 mod disk;
+mod leaks;
 mod looks;
 mod nemesis;
 mod net;
@@ -14,8 +16,10 @@ mod processes;
 mod recorder;
 mod register;
 mod run;
+mod switch;
+mod tun;
 mod workload;
 
-pub use nemesis::FAULTS;
+pub use deeds::FAULTS;
 pub use run::{Options, run};
 pub use workload::{Job, work};

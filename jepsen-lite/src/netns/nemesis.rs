@@ -1,6 +1,7 @@
 //! Breaks and mends, and writes down both: a fault's beginning before it is done, its end after it is mended.
 
 use super::cluster::Cluster;
+use super::deeds::Deeds;
 use super::looks::Look;
 use super::recorder::Recorder;
 use crate::dice::Dice;
@@ -13,21 +14,13 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What this rung has.
-pub const FAULTS: &[Fault] = &[Fault::Kill, Fault::Pause, Fault::Partition, Fault::DiskFull, Fault::Power];
-
 /// Whoever breaks.
 pub struct Nemesis<'a> {
-    /// What is broken.
-    pub cluster: &'a mut Cluster,
-    /// What the members say.
-    pub look: &'a Look,
+    deeds: Deeds<'a>,
     /// Where it is written down.
-    pub recorder: &'a Recorder,
-    /// Ends everything early.
-    pub stop: &'a AtomicBool,
+    recorder: &'a Recorder,
     /// Which faults.
-    pub faults: &'a [Fault],
+    faults: &'a [Fault],
     active: Vec<(Strike, Hit)>,
 }
 
@@ -40,7 +33,7 @@ impl<'a> Nemesis<'a> {
         stop: &'a AtomicBool,
         faults: &'a [Fault],
     ) -> Self {
-        Self { cluster, look, recorder, stop, faults, active: Vec::new() }
+        Self { deeds: Deeds { cluster, look, stop }, recorder, faults, active: Vec::new() }
     }
 
     /// Round after round until the time is over. Ends with a group that is whole, or was not in time.
@@ -86,7 +79,7 @@ impl<'a> Nemesis<'a> {
     fn rest(&self, time: Duration) -> Result<(), String> {
         let end = Clock.now() + time;
         while Clock.now() < end {
-            if self.stop.load(Ordering::Relaxed) {
+            if self.deeds.stop.load(Ordering::Relaxed) {
                 return Err("stopped".into());
             }
             std::thread::sleep(Duration::from_millis(10).min(time));
@@ -95,8 +88,8 @@ impl<'a> Nemesis<'a> {
     }
 
     fn begin(&mut self, strike: Strike, dice: &mut Dice) -> Result<(), String> {
-        let count = self.cluster.count();
-        let hit = hit(strike, count, self.look.primary(), dice);
+        let count = self.deeds.cluster.count();
+        let hit = hit(strike, count, self.deeds.look.primary(), dice);
         self.active.push((strike, hit.clone()));
         let hits: Vec<Hit> = self.active.iter().map(|(_, hit)| hit.clone()).collect();
         let left = left(&hits, count);
@@ -111,57 +104,15 @@ impl<'a> Nemesis<'a> {
             ("quorum", Value::Bool(left.quorum)),
         ]);
         self.recorder.take(Event::nemesis(Function::FaultBegin, value));
-        for member in hit.members.iter().copied() {
-            match hit.fault {
-                Fault::Kill => self.cluster.kill(member),
-                Fault::Pause => self.cluster.pause(member, true)?,
-                // Already without power, if another fault has taken it: then there is nothing to fill.
-                Fault::DiskFull => self.cluster.disk(member)?.fill().unwrap_or_default(),
-                Fault::Power => {
-                    self.cluster.pause(member, true)?;
-                    self.cluster.disk(member)?.cut()?;
-                    self.cluster.kill(member);
-                }
-                _ => {}
-            }
-        }
-        hit.cut.iter().try_for_each(|(from, to)| self.cluster.net.cut(*from, *to))
+        let cut = hits.iter().flat_map(|hit| hit.cut.clone()).collect();
+        self.deeds.begin(&hit, cut, dice)
     }
 
     fn end(&mut self, strike: Strike) -> Result<(), String> {
         let Some(at) = self.active.iter().position(|(active, _)| *active == strike) else { return Ok(()) };
         let (_, hit) = self.active.remove(at);
-        for member in hit.members.iter().copied() {
-            let stopped = |fault: Fault| {
-                self.active.iter().any(|(_, hit)| hit.fault == fault && hit.members.contains(&member))
-            };
-            let (killed, paused) = (stopped(Fault::Kill) || stopped(Fault::Power), stopped(Fault::Pause));
-            match hit.fault {
-                Fault::Pause => self.cluster.pause(member, false)?,
-                Fault::DiskFull => {
-                    if !stopped(Fault::Power) {
-                        self.cluster.disk(member)?.empty()?;
-                    }
-                    // A member that cannot write ends; somebody starts it once there is room.
-                    self.cluster.kill(member);
-                }
-                Fault::Power => {
-                    self.cluster.kill(member);
-                    self.cluster.disk(member)?.restore()?;
-                    self.cluster.disk(member)?.empty()?;
-                }
-                _ => {}
-            }
-            if matches!(hit.fault, Fault::Kill | Fault::DiskFull | Fault::Power) && !killed {
-                self.cluster.start(member)?;
-                if paused {
-                    self.cluster.pause(member, true)?;
-                }
-            }
-        }
-        if hit.fault == Fault::Partition {
-            (0..self.cluster.count()).try_for_each(|member| self.cluster.net.heal(member))?;
-        }
+        let others: Vec<Hit> = self.active.iter().map(|(_, hit)| hit.clone()).collect();
+        self.deeds.end(&hit, &others)?;
         let value = Value::map([("fault", Value::word(strike.fault.name()))]);
         self.recorder.take(Event::nemesis(Function::FaultEnd, value));
         Ok(())
@@ -173,11 +124,13 @@ impl<'a> Nemesis<'a> {
         let mut why = String::new();
         let mut in_time = false;
         while Clock.now() < began + limits::WHOLE {
-            if let Some(member) = (0..self.cluster.count()).find(|member| self.cluster.ended(*member)) {
+            if let Some(member) =
+                (0..self.deeds.cluster.count()).find(|member| self.deeds.cluster.ended(*member))
+            {
                 why = format!("the process of member {member} has ended by itself");
                 break;
             }
-            match self.look.whole(self.cluster) {
+            match self.deeds.look.whole(self.deeds.cluster) {
                 Ok(()) => {
                     in_time = true;
                     break;

@@ -1,6 +1,10 @@
-//! A network of its own for each member: a namespace, a cable to a switch in another namespace, and rules that drop what
-//! comes from whom. All of it goes with its value; what a killed run left behind is swept by the next.
+//! A network of its own for each member: a namespace with one device, whose packets all go through [`Switch`]. All of it goes
+//! with its value; what a killed run left behind is swept by the next.
 
+use super::leaks::Ear;
+use super::switch::Switch;
+use super::tun;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Command;
 
@@ -10,8 +14,9 @@ const PREFIX: &str = "keyraft-jl-";
 /// The members' networks.
 #[derive(Debug)]
 pub struct Net {
-    spaces: Vec<String>,
-    switch: String,
+    spaces: Spaces,
+    /// What lies between them.
+    pub switch: Switch,
 }
 
 /// Runs a command to its end, which must be good.
@@ -36,39 +41,47 @@ pub fn sweep() {
     }
 }
 
-impl Net {
-    /// Makes so many, as root.
-    pub fn new(count: usize) -> Result<Self, String> {
-        sweep();
-        let own = format!("{PREFIX}{}", std::process::id());
-        let mut net = Self { spaces: Vec::new(), switch: format!("{own}-switch") };
-        run(&["ip", "netns", "add", &net.switch])?;
-        run(&["ip", "-n", &net.switch, "link", "add", "name", "hub", "type", "bridge"])?;
-        run(&["ip", "-n", &net.switch, "link", "set", "dev", "hub", "up"])?;
-        for index in 0..count {
-            let (space, port) = (format!("{own}-{index}"), format!("p{index}"));
-            run(&["ip", "netns", "add", &space])?;
-            net.spaces.push(space.clone());
-            let at = ["ip", "-n", &net.switch, "link"];
-            let cable = ["add", "name", &port, "type", "veth", "peer", "name", "eth0", "netns", &space];
-            run(&[&at[..], &cable].concat())?;
-            run(&[&at[..], &["set", "dev", &port, "master", "hub", "up"]].concat())?;
-            run(&["ip", "-n", &space, "link", "set", "lo", "up"])?;
-            run(&[
-                "ip",
-                "-n",
-                &space,
-                "addr",
-                "add",
-                &format!("{}/24", Self::address(index)),
-                "dev",
-                "eth0",
-            ])?;
-            run(&["ip", "-n", &space, "link", "set", "eth0", "up"])?;
-            net.rule(index, "add table inet cuts")?;
-            net.rule(index, "add chain inet cuts input { type filter hook input priority 0; }")?;
+/// Namespaces that are gone with their value.
+#[derive(Debug)]
+struct Spaces(Vec<String>);
+
+impl Spaces {
+    /// One more, with a device of this name that is called eth0 inside.
+    fn add(&mut self, space: String, index: usize, device: &str) -> Result<OwnedFd, String> {
+        run(&["ip", "netns", "add", &space])?;
+        self.0.push(space.clone());
+        let port = tun::device(device)?;
+        run(&["ip", "link", "set", "dev", device, "netns", &space, "name", "eth0"])?;
+        let address = format!("{}/24", Net::address(index));
+        let at = ["ip", "-n", &space];
+        run(&[&at[..], &["addr", "add", &address, "dev", "eth0"]].concat())?;
+        run(&[&at[..], &["link", "set", "lo", "up"]].concat())?;
+        run(&[&at[..], &["link", "set", "eth0", "up"]].concat())?;
+        Ok(port)
+    }
+}
+
+impl Drop for Spaces {
+    fn drop(&mut self) {
+        for space in &self.0 {
+            if let Err(why) = run(&["ip", "netns", "del", space]) {
+                eprintln!("warning: {why}");
+            }
         }
-        Ok(net)
+    }
+}
+
+impl Net {
+    /// Makes so many, as root; the ear hears what is said between them.
+    pub fn new(count: usize, seed: u64, ear: Ear) -> Result<Self, String> {
+        sweep();
+        let own = std::process::id();
+        let mut spaces = Spaces(Vec::new());
+        let ports: Result<Vec<OwnedFd>, String> = (0..count)
+            .map(|index| spaces.add(format!("{PREFIX}{own}-{index}"), index, &format!("kj{own}x{index}")))
+            .collect();
+        let switch = Switch::new(ports?, seed, ear);
+        Ok(Self { spaces, switch })
     }
 
     /// A member's address.
@@ -78,31 +91,6 @@ impl Net {
 
     /// The namespace that a member lives in.
     pub fn space(&self, index: usize) -> Option<&str> {
-        self.spaces.get(index).map(String::as_str)
-    }
-
-    fn rule(&self, index: usize, rule: &str) -> Result<(), String> {
-        let space = self.space(index).ok_or_else(|| format!("there is no member {index}"))?;
-        run(&["ip", "netns", "exec", space, "nft", rule])
-    }
-
-    /// Nothing from one reaches the other any more. Nobody is told.
-    pub fn cut(&self, from: usize, to: usize) -> Result<(), String> {
-        self.rule(to, &format!("add rule inet cuts input ip saddr {} drop", Self::address(from)))
-    }
-
-    /// Everything reaches a member again.
-    pub fn heal(&self, index: usize) -> Result<(), String> {
-        self.rule(index, "flush chain inet cuts input")
-    }
-}
-
-impl Drop for Net {
-    fn drop(&mut self) {
-        for space in self.spaces.iter().chain([&self.switch]) {
-            if let Err(why) = run(&["ip", "netns", "del", space]) {
-                eprintln!("warning: {why}");
-            }
-        }
+        self.spaces.0.get(index).map(String::as_str)
     }
 }

@@ -1,6 +1,7 @@
 //! One run: a group, its clients, its faults, and what everybody was told.
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Needs};
+use super::leaks::search;
 use super::looks::Look;
 use super::nemesis::Nemesis;
 use super::recorder::Recorder;
@@ -9,7 +10,7 @@ use crate::history::{Event, Function, History, Kind, parse};
 use crate::limits;
 use crate::nemesis::Fault;
 use crate::weak::Mode;
-use crate::workload::Workload;
+use crate::workload::{Workload, mark};
 use keyraft_engine::clock::Clock;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -26,6 +27,8 @@ pub struct Options {
     pub keyraft: PathBuf,
     /// The module under test.
     pub module: PathBuf,
+    /// The module that plays a sick token, if a fault needs it.
+    pub shim: Option<PathBuf>,
     /// What clients do.
     pub workload: Workload,
     /// Which faults.
@@ -62,9 +65,14 @@ const FRESH_MAX: usize = 256;
 /// # Errors
 /// The group could not be formed, or the run was stopped. What was started is gone in any case.
 pub fn run(options: &Options, stop: &AtomicBool, told: &mut dyn FnMut(&str)) -> Result<History, String> {
-    let small_disks = options.faults.iter().any(|fault| fault.is_of_disks());
-    let mut cluster = Cluster::prepare(&options.keyraft, options.members, small_disks)?;
-    cluster.form(stop, &mut *told)?;
+    let of = |kind: fn(Fault) -> bool| options.faults.iter().any(|fault| kind(*fault));
+    let needs = Needs {
+        disks: of(Fault::is_of_disks),
+        shim: of(Fault::is_of_tokens).then(|| options.shim.clone()).flatten(),
+        clocks: options.faults.contains(&Fault::Clock),
+    };
+    let mut cluster = Cluster::prepare(&options.keyraft, options.members, needs, options.seed)?;
+    cluster.form(stop, &mut *told).inspect_err(|_| cluster.keep_logs(&options.out))?;
     if options.mode == Mode::Fence {
         cluster.keyraft(0, &["option", "set", "isolated_service", "fence"], stop)?;
     }
@@ -93,20 +101,41 @@ pub fn run(options: &Options, stop: &AtomicBool, told: &mut dyn FnMut(&str)) -> 
     outcome?;
     told("every member lists and proves its keys");
     look.last(&cluster, &recorder, stop);
+    told("keys in clear are looked for");
+    recorder.take(Event::nemesis(Function::InClear, in_clear(&mut cluster, options.seed)?));
     if stop.load(Ordering::Relaxed) {
         return Err("stopped".into());
     }
     Ok(recorder.end())
 }
 
+/// Ends all members, and looks for keys in what they wrote and said.
+fn in_clear(cluster: &mut Cluster, seed: u64) -> Result<Value, String> {
+    (0..cluster.count()).for_each(|index| cluster.kill(index));
+    let ear = cluster.net.switch.end().ok_or("the switch between the members has ended by itself")?;
+    let searched = search(&cluster.path(""), mark(seed))?;
+    let number = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
+    let files = searched.leaks.iter().map(|path| path.display().to_string());
+    let leaks = files.chain(ear.leaks.iter().cloned()).map(Value::Text).collect();
+    Ok(Value::map([
+        ("disk-bytes", number(searched.bytes)),
+        ("wire-bytes", number(ear.bytes)),
+        ("leaks", Value::List(leaks)),
+    ]))
+}
+
 fn described(options: &Options) -> Value {
     let number = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
     let elects = options.faults.iter().any(|fault| fault.elects());
+    let snapshot = options.time >= SNAPSHOT_FROM || options.faults.contains(&Fault::Snapshot);
+    let functions = options.workload.functions();
     let demands = Value::map([
         ("answered", number(options.time.as_secs() * ANSWERS_A_SECOND)),
         ("ok-percent", Value::Int(ANSWERED_PERCENT)),
         ("primaries", Value::Int(if elects { 2 } else { 1 })),
-        ("snapshot", Value::Bool(options.time >= SNAPSHOT_FROM)),
+        ("snapshot", Value::Bool(snapshot)),
+        ("in-clear", Value::Bool(true)),
+        ("functions", Value::List(functions.iter().map(|one| Value::word(one.name())).collect())),
     ]);
     Value::map([
         ("mode", Value::word(options.mode.name())),

@@ -100,6 +100,7 @@ pub fn work(job: &Job) -> Result<(), String> {
         stop: AtomicBool::new(false),
     };
     std::thread::scope(|scope| {
+        let mut all = Vec::new();
         for index in 0..job.work.clients {
             let client = Client::new(&job.work, index);
             let Some(slot) = slots.get(client.member().map_or(0, |member| member + 1)).copied() else {
@@ -113,11 +114,16 @@ pub fn work(job: &Job) -> Result<(), String> {
             // The run's beginning tells clients of two runs apart.
             let registers = Registers::new(sockets, job.base.wrapping_add(index as u64));
             let mut hands = Hands { shared, slot, session: None, own: BTreeMap::new(), registers };
-            scope.spawn(move || live(client, &mut hands));
+            all.push(scope.spawn(move || {
+                live(client, &mut hands);
+                hands
+            }));
         }
         let mut bytes = [0; 64];
         while std::io::stdin().read(&mut bytes).is_ok_and(|count| count > 0) {}
         shared.stop.store(true, Ordering::Relaxed);
+        // Sessions stay open until nobody uses their keys any more. A client that panicked has said so.
+        let _open: Vec<_> = all.into_iter().map(|client| client.join().ok()).collect();
     });
     Ok(())
 }

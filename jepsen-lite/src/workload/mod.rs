@@ -16,7 +16,9 @@ mod names;
 pub use board::Board;
 pub use call::{Call, Outcome, Told};
 pub use client::Client;
-pub use names::{imported, joined, parted, value_of};
+pub use names::{MARK_BYTES, imported, joined, mark, parted, value_of};
+
+use crate::history::Function;
 
 /// What clients do with keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,7 +29,7 @@ pub enum Workload {
     Register,
     /// Keys under one label are created and found, and never deleted.
     Set,
-    /// Session objects are made, used by other clients too, and end with their session.
+    /// Session objects are made, used by other clients too, and end with their session; a third are key lives.
     Sessions,
     /// All of it.
     Mix,
@@ -45,6 +47,27 @@ impl Workload {
             Self::Set => "set",
             Self::Sessions => "sessions",
             Self::Mix => "mix",
+        }
+    }
+
+    /// What a run with it must have done.
+    pub fn functions(self) -> Vec<Function> {
+        let lives = [
+            Function::Create,
+            Function::Find,
+            Function::Use,
+            Function::Look,
+            Function::Set,
+            Function::Delete,
+        ];
+        let register = [Function::Create, Function::Read, Function::Write, Function::Cas];
+        let sessions = [Function::SessionMake, Function::SessionUse, Function::SessionEnd];
+        match self {
+            Self::Lives => lives.into(),
+            Self::Register => register.into(),
+            Self::Set => vec![Function::Create, Function::Find],
+            Self::Sessions => lives.into_iter().chain(sessions).collect(),
+            Self::Mix => lives.into_iter().chain(register).chain(sessions).collect(),
         }
     }
 

@@ -143,6 +143,8 @@ const UNSAFE: &[&str] = &[
     // The ioctl that cuts a file system's power.
     "storage/tests/support/power.rs",
     "jepsen-lite/src/netns/power.rs",
+    // The ioctl that makes a network device.
+    "jepsen-lite/src/netns/tun.rs",
     // The module's functions as C applications call them, and fork.
     "tests/src/bin/pkcs11-client/raw.rs",
     // The shim's function list, and the real module's behind it.
