@@ -1,17 +1,16 @@
-//! The token's threads, and the handle that hands them jobs. The only file of the room that awaits.
+//! The handle that hands a token's threads their jobs, and awaits what comes of them.
 
 use super::arrive::Arrival;
 use super::calls::Work;
-use super::desks::{Bench, Desk, Job, Queue};
+use super::crew::{Crew, Errand};
+use super::desks::Desk;
 use super::door::Session;
-#[cfg(feature = "test-hooks")]
-use super::model::Hands;
 use super::outside::encrypt;
 use super::smk::Purpose;
-use super::vault::{Index, Ledger, Vault};
+use super::vault::{Index, Vault};
 use super::{
     Inventory, MemberKeys, NewSmk, Originated, Sending, SmkPresence, TokenConfig, TokenError, TokenVerdict,
-    UsedKey, slot,
+    UsedKey,
 };
 use crate::clock::Clock;
 use crate::domain::{
@@ -22,97 +21,17 @@ use crate::limits;
 use crate::telemetry::Event;
 use crate::wire::{SessionName, UseKind};
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use zeroize::Zeroizing;
-
-struct Shared {
-    queue: Arc<Queue>,
-    bench: Bench,
-    ledger: Arc<Ledger>,
-    /// Keys being generated: they may block a token for seconds.
-    generating: AtomicUsize,
-    /// Jobs and uses since it was opened.
-    calls: AtomicU64,
-    /// Closed when the last thread has gone.
-    alive: watch::Receiver<()>,
-    /// What works in place of threads at a model.
-    #[cfg(feature = "test-hooks")]
-    hands: Option<Arc<Hands>>,
-}
-
-impl Shared {
-    fn close(&self) {
-        self.bench.close();
-        self.queue.close();
-        #[cfg(feature = "test-hooks")]
-        self.hands.iter().for_each(|hands| hands.close());
-    }
-
-    /// True if there are no threads.
-    fn is_model(&self) -> bool {
-        #[cfg(feature = "test-hooks")]
-        return self.hands.is_some();
-        #[cfg(not(feature = "test-hooks"))]
-        false
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.close();
-        if self.is_model() {
-            return;
-        }
-        // A process that ends while a thread is still closing its session would run the library's destructors under
-        // it: SoftHSM has been seen to crash so.
-        let until = Clock.now() + limits::CLOSE_GRACE;
-        while (self.alive.has_changed().is_ok() || self.bench.is_lent()) && Clock.now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-/// A job and the one who waits for it.
-struct Errand<T, W> {
-    kind: Work,
-    tell: oneshot::Sender<Result<T, TokenError>>,
-    work: W,
-}
-
-impl<T, W> Job for Errand<T, W>
-where
-    T: Send,
-    W: FnOnce(&Vault, &mut Desk) -> Result<T, TokenError> + Send,
-{
-    fn kind(&self) -> Work {
-        self.kind
-    }
-
-    fn is_wanted(&self) -> bool {
-        !self.tell.is_closed()
-    }
-
-    fn run(self: Box<Self>, vault: &Vault, desk: &mut Desk) {
-        let _ = self.tell.send((self.work)(vault, desk));
-    }
-}
-
-fn carry_out(job: Box<dyn Job>, vault: &Vault, desk: &mut Desk) {
-    if job.is_wanted() {
-        let _call = vault.ledger.calls.begin(job.kind(), Clock.now());
-        job.run(vault, desk);
-    }
-}
 
 /// A cheap handle on one open token. The token closes when the last handle is dropped (which waits up to
 /// [`limits::CLOSE_GRACE`] for its threads), or by [`Token::close`].
 #[derive(Clone)]
 pub struct Token {
-    shared: Arc<Shared>,
+    crew: Arc<Crew>,
 }
 
 impl Token {
@@ -122,49 +41,7 @@ impl Token {
     /// # Errors
     /// No such library, folder or token; a wrong PIN; a token that cannot wrap keys; or one already open here.
     pub fn open(config: TokenConfig) -> Result<Self, TokenError> {
-        let vault = Arc::new(slot::open(&config)?);
-        let (life, alive) = watch::channel(());
-        let life = Arc::new(life);
-        let queue = Arc::new(Queue::default());
-        let ledger = vault.ledger.clone();
-        let bench = Bench::new(Arc::downgrade(&vault), ledger.calls.clone());
-        #[cfg(feature = "test-hooks")]
-        let hands = Hands::of(&config.source, (&vault, &queue, &life));
-        let shared = Shared {
-            queue: queue.clone(),
-            bench,
-            ledger,
-            generating: AtomicUsize::new(0),
-            calls: AtomicU64::new(0),
-            alive,
-            #[cfg(feature = "test-hooks")]
-            hands,
-        };
-        if shared.is_model() {
-            return Ok(Self { shared: Arc::new(shared) });
-        }
-        for number in 0..limits::TOKEN_THREADS {
-            let (vault, queue, life) = (vault.clone(), queue.clone(), life.clone());
-            let run = move || {
-                let mut desk = Desk::default();
-                while let Some(job) = queue.pop() {
-                    // A job that panics loses its session and its answer, not the thread.
-                    if catch_unwind(AssertUnwindSafe(|| carry_out(job, &vault, &mut desk))).is_err() {
-                        desk = Desk::default();
-                    }
-                }
-                // Sessions close before the end of this thread's life is told.
-                drop(desk);
-                drop(vault);
-                drop(life);
-            };
-            let started = std::thread::Builder::new().name(format!("token-{number}")).spawn(run);
-            started.map_err(|error| TokenError::Module {
-                path: "threads".into(),
-                reason: format!("the system starts no thread: {error}"),
-            })?;
-        }
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { crew: Arc::new(Crew::start(&config)?) })
     }
 
     /// A job of the token's threads. Given up, and refused, while another one hangs; the canary alone is not.
@@ -173,16 +50,14 @@ impl Token {
         kind: Work,
         work: impl FnOnce(&Vault, &mut Desk) -> Result<T, TokenError> + Send + 'static,
     ) -> Result<T, TokenError> {
-        self.shared.calls.fetch_add(1, Ordering::Relaxed);
+        self.crew.calls.fetch_add(1, Ordering::Relaxed);
         let (tell, told) = oneshot::channel();
-        let calls = &self.shared.ledger.calls;
+        let calls = &self.crew.ledger.calls;
         let first = kind == Work::Canary;
         if !first {
             calls.refuse_hanging()?;
         }
-        self.shared.queue.push(Box::new(Errand { kind, tell, work }), first)?;
-        #[cfg(feature = "test-hooks")]
-        self.shared.hands.iter().for_each(Hands::wake);
+        self.crew.hand_in(Box::new(Errand { kind, tell, work }), first)?;
         let mut hangs = calls.hangs();
         let done = tokio::select! {
             biased;
@@ -198,7 +73,7 @@ impl Token {
     /// Has the canary sing soon if an error may mean that the token is broken.
     fn doubt(&self, error: &TokenError) {
         if error.verdict() == TokenVerdict::Failed {
-            self.shared.ledger.calls.doubt.notify_one();
+            self.crew.ledger.calls.doubt.notify_one();
         }
     }
 
@@ -216,29 +91,29 @@ impl Token {
 
     /// Jobs that wait for the token's threads, and calls since it was opened.
     pub fn load(&self) -> (usize, u64) {
-        (self.shared.queue.waiting(), self.shared.calls.load(Ordering::Relaxed))
+        (self.crew.queue.waiting(), self.crew.calls.load(Ordering::Relaxed))
     }
 
     /// What the token was proved to do.
     pub fn profile(&self) -> &Profile {
-        &self.shared.ledger.profile
+        &self.crew.ledger.profile
     }
 
     /// Says whose keys these are, once the group is known. Copies found in the token show as version 0 until they
     /// are imported (and so verified) again.
     pub fn bind(&self, group: GroupId) {
-        self.shared.ledger.index.lock().bind(group);
+        self.crew.ledger.index.lock().bind(group);
     }
 
     /// What the token holds, from memory. Version 0 stands for copies that were found at open and are not verified.
     pub fn held(&self) -> BTreeMap<ObjectId, Version> {
-        let index = self.shared.ledger.index.lock();
+        let index = self.crew.ledger.index.lock();
         index.keys.iter().map(|(id, copies)| (*id, Index::version(copies))).collect()
     }
 
     /// The same for one object; None if the token has no copy of it.
     pub fn held_version(&self, object: ObjectId) -> Option<Version> {
-        self.shared.ledger.index.lock().keys.get(&object).map(Index::version)
+        self.crew.ledger.index.lock().keys.get(&object).map(Index::version)
     }
 
     /// The member's RSA public keys; the pairs are made if the token has none.
@@ -436,7 +311,7 @@ impl Token {
 
     /// Says from memory if the token knows a session object. It may be put out before it is used.
     pub fn knows_session(&self, name: SessionName) -> bool {
-        self.shared.ledger.index.lock().guests.knows(name)
+        self.crew.ledger.index.lock().guests.knows(name)
     }
 
     /// Makes the copy of a session object that has ended go. Absence is success.
@@ -578,12 +453,12 @@ impl Token {
         mechanism: &Mechanism,
         data: &[u8],
     ) -> Result<Zeroizing<Vec<u8>>, TokenError> {
-        self.shared.calls.fetch_add(1, Ordering::Relaxed);
-        if self.shared.is_model() {
+        self.crew.calls.fetch_add(1, Ordering::Relaxed);
+        if self.crew.is_model() {
             // Its jobs take virtual time, which nobody can wait for here.
-            return Err(TokenError::Busy(self.shared.queue.waiting()));
+            return Err(TokenError::Busy(self.crew.queue.waiting()));
         }
-        let done = self.shared.bench.with(|vault, desk| {
+        let done = self.crew.bench.with(|vault, desk| {
             desk.with(vault, |session| vault.operate(session, key, kind, mechanism, data))
         });
         done.inspect_err(|error| self.doubt(error))
@@ -592,22 +467,22 @@ impl Token {
     /// Looks if a job hangs at the token: for how long it has been there. While one does, others are refused and those
     /// under way are given up by [`TokenError::Hangs`]; to be asked often, since nobody else notices.
     pub fn hangs(&self) -> Option<Duration> {
-        self.shared.ledger.calls.look(Clock.now()).inspect(|_| self.shared.bench.wake())
+        self.crew.ledger.calls.look(Clock.now()).inspect(|_| self.crew.bench.wake())
     }
 
     /// True if a job hung when [`Token::hangs`] last looked.
     pub fn is_hung(&self) -> bool {
-        self.shared.ledger.calls.is_hung()
+        self.crew.ledger.calls.is_hung()
     }
 
     /// Says that the token may be broken: another one did what it would not.
     pub fn suspect(&self) {
-        self.shared.ledger.calls.doubt.notify_one();
+        self.crew.ledger.calls.doubt.notify_one();
     }
 
     /// Waits until an error says that the token may be broken.
     pub async fn doubted(&self) {
-        self.shared.ledger.calls.doubt.notified().await;
+        self.crew.ledger.calls.doubt.notified().await;
     }
 
     /// Really uses a key that lies in the token, ahead of all waiting jobs. An open session proves nothing.
@@ -616,7 +491,7 @@ impl Token {
     /// The token fails, or gives no answer within [`limits::CANARY_LIMIT`] ([`limits::GENERATE_ATTEMPT`] while it
     /// generates a key, which blocks some tokens).
     pub async fn canary(&self) -> Result<(), TokenError> {
-        let busy = self.shared.generating.load(Ordering::Relaxed) > 0;
+        let busy = self.crew.generating.load(Ordering::Relaxed) > 0;
         let limit = if busy { limits::GENERATE_ATTEMPT } else { limits::CANARY_LIMIT };
         let sing = self.job(Work::Canary, |vault, desk| {
             desk.with(vault, |session| {
@@ -633,8 +508,8 @@ impl Token {
     /// Closes the token: running jobs end, waiting ones answer [`TokenError::Closed`], sessions close. A thread that
     /// hangs in the token is left behind after [`limits::CANARY_LIMIT`].
     pub async fn close(self) {
-        self.shared.close();
-        let mut alive = self.shared.alive.clone();
+        self.crew.close();
+        let mut alive = self.crew.alive.clone();
         let gone = async { while alive.changed().await.is_ok() {} };
         if tokio::time::timeout(limits::CANARY_LIMIT, gone).await.is_err() {
             tracing::error!(
@@ -652,8 +527,8 @@ impl Token {
                 self.0.fetch_sub(1, Ordering::Relaxed);
             }
         }
-        self.shared.generating.fetch_add(1, Ordering::Relaxed);
-        let _busy = Busy(&self.shared.generating);
+        self.crew.generating.fetch_add(1, Ordering::Relaxed);
+        let _busy = Busy(&self.crew.generating);
         work.await
     }
 }
