@@ -15,6 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_TIMES: u32 = 10;
 /// From so many seeds on each fault must have been worked under.
 const COVERED_FROM: u64 = 100;
+/// How often it is told how far a run is where there is no terminal, seeds.
+const TOLD_EVERY: u64 = 25;
 /// The variable that switches a mistake on.
 const MUTANT: &str = "KEYRAFT_MUTANT";
 
@@ -83,7 +85,12 @@ pub fn run(given: &Run) -> Result<u8, String> {
     let began = Clock.now();
     let sum = many(&plan, &STOP, &mut |sum, one| {
         bar.set_position(sum.seeds);
-        bar.set_message(format!("{} failed, {} operations", sum.failed.len(), sum.operations));
+        let so_far = format!("{} failed, {} operations", sum.failed.len(), sum.operations);
+        // Without a terminal now and then a line.
+        if bar.is_hidden() && sum.seeds % TOLD_EVERY == 0 {
+            eprintln!("{} seeds, {so_far}", sum.seeds);
+        }
+        bar.set_message(so_far);
         if !one.passes {
             bar.suspend(|| fails(given, &plan, one));
         }
@@ -112,10 +119,9 @@ pub fn run(given: &Run) -> Result<u8, String> {
 
 /// A mistake that no seed finds is a fault of ours.
 fn caught(sum: &Sum) -> u8 {
-    match sum.failed.first() {
-        Some(one) => {
-            let why = one.complaints.first().map_or("", String::as_str);
-            println!("caught by seed {} after {} seeds: {why}", one.seed, sum.seeds);
+    match sum.failed.iter().find_map(|one| Some((one, one.broken_promise()?))) {
+        Some((one, promise)) => {
+            println!("caught by seed {} after {} seeds: {promise}", one.seed, sum.seeds);
             0
         }
         None => {

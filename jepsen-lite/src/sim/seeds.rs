@@ -9,6 +9,7 @@ use crate::report;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
@@ -108,7 +109,18 @@ pub fn judged(options: &Options, out: &Path, keep: bool) -> Result<One, String> 
     })
 }
 
+/// Begins the complaint of a seed that could not be judged.
+const BROKEN: &str = "simulation";
+/// Begins a complaint of a seed that proves too little.
+const TOO_LITTLE: &str = "coverage";
+
 impl One {
+    /// The first promise that a checker found broken; not that a seed proves too little, or could not be judged.
+    pub fn broken_promise(&self) -> Option<&str> {
+        let others = |complaint: &&String| ![BROKEN, TOO_LITTLE].iter().any(|not| complaint.starts_with(not));
+        self.complaints.iter().find(others).map(String::as_str)
+    }
+
     /// As a worker tells it.
     pub fn to_json(&self) -> Json {
         json!({
@@ -152,7 +164,7 @@ pub struct Plan {
     pub environment: Vec<(String, String)>,
     /// Where papers go: a single seed's here, and those of failing ones in folders below.
     pub out: PathBuf,
-    /// End with the first seed that fails.
+    /// End with the first seed that breaks a promise.
     pub first_failure: bool,
     /// How long one seed may take, in real time.
     pub patience: Duration,
@@ -229,7 +241,8 @@ fn start(plan: &Plan, seed: u64) -> Result<Worker, String> {
         command.arg("--keep");
     }
     command.envs(plan.environment.iter().cloned());
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Ctrl-C is for us alone: we end them.
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().map_err(|error| format!("{}: {error}", plan.program.display()))?;
     Ok(Worker { seed, child, since: keyraft_engine::clock::Clock.now() })
 }
@@ -254,7 +267,7 @@ fn broken(seed: u64, why: &str) -> One {
     One {
         seed,
         passes: false,
-        complaints: vec![format!("simulation: {why}")],
+        complaints: vec![format!("{BROKEN}: {why}")],
         operations: 0,
         answered: 0,
         primaries: 0,
@@ -274,7 +287,7 @@ pub fn many(plan: &Plan, stop: &AtomicBool, told: &mut dyn FnMut(&Sum, &One)) ->
     let mut seeds = plan.seeds.first..=plan.seeds.last;
     let mut workers: Vec<Worker> = Vec::new();
     loop {
-        let over = stop.load(Ordering::Relaxed) || (plan.first_failure && !sum.failed.is_empty());
+        let over = stop.load(Ordering::Relaxed) || (plan.first_failure && sum.failed.iter().any(|one| one.broken_promise().is_some()));
         while !over && workers.len() < plan.jobs.max(1) {
             let Some(seed) = seeds.next() else { break };
             workers.push(start(plan, seed)?);
