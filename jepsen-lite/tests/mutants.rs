@@ -40,7 +40,7 @@ const HUNTS: &[Hunt] = &[
     hunt(Mutant::ReuseAReservedBlock, ("serve", "kill", "10"), 3, "linearizable"),
     hunt(Mutant::AnswerBeforeInSyncHolds, ("serve", "token-slow", "8"), 8, "in-sync promise"),
     hunt(Mutant::AnswerBeforeSettle, ("serve", "token-slow", "8"), 3, "linearizable"),
-    hunt(Mutant::CountALearner, ("serve", "kill,token-slow", "10"), 12, "in-sync promise"),
+    hunt(Mutant::CountALearner, ("serve", "partition,token-slow", "14"), 6, "in-sync promise"),
     hunt(Mutant::DestroyOnUnconfirmedState, ("serve", "power,slow-disk", "10"), 8, "no copy destroyed early"),
     hunt(Mutant::KeepStaleCopy, ("serve", "kill", "6"), 2, "nothing left behind"),
     hunt(Mutant::ServeWithoutALease, ("fence", "partition", "12"), 8, "no use after delete"),
