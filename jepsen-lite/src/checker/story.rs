@@ -55,6 +55,16 @@ impl Story {
         self.nemesis(Function::Held, Value::map([("member", Value::Int(member)), ("objects", objects)]));
     }
 
+    /// A key just deleted is used at a member.
+    pub fn ghost(&mut self, id: i64, member: i64, result: &str) {
+        let rows = [
+            ("object", Value::Int(id)),
+            ("member", Value::Int(member)),
+            ("result", Value::word(result)),
+        ];
+        self.nemesis(Function::Ghost, Value::map(rows));
+    }
+
     /// A member's token destroys a key.
     pub fn destroyed(&mut self, member: i64, id: i64) {
         self.nemesis(

@@ -128,6 +128,8 @@ functions! {
     Seen = "seen",
     /// By the nemesis: a key that has just been answered, used at one member.
     Probe = "probe",
+    /// By the nemesis: a key whose deletion has just been answered, used at one member.
+    Ghost = "ghost",
     /// By the nemesis, at the end: the ids that a member lists.
     Listed = "listed",
     /// By the nemesis, at the end: what a member makes of one text by one key.

@@ -3,6 +3,7 @@
 
 use super::application::{Application, SessionObjects};
 use super::asks::Asker;
+use super::looks::News;
 use super::network::{Network, guard};
 use super::recorder::Recorder;
 use crate::history::{Function, Kind};
@@ -25,19 +26,19 @@ pub struct Clients {
     recorder: Arc<Recorder>,
     board: Mutex<Board>,
     objects: SessionObjects,
-    /// Who hears of new keys, by member.
-    fresh: Vec<mpsc::UnboundedSender<i64>>,
+    /// Who hears of keys that come and go, by member.
+    news: Vec<mpsc::UnboundedSender<News>>,
     stop: AtomicBool,
     working: AtomicUsize,
 }
 
 impl Clients {
-    /// Clients that tell of new keys through `fresh`.
+    /// Clients that tell of keys through `news`.
     pub fn new(
         work: Work,
         network: &Network,
         recorder: &Arc<Recorder>,
-        fresh: Vec<mpsc::UnboundedSender<i64>>,
+        news: Vec<mpsc::UnboundedSender<News>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             work,
@@ -45,7 +46,7 @@ impl Clients {
             recorder: recorder.clone(),
             board: Mutex::default(),
             objects: SessionObjects::default(),
-            fresh,
+            news,
             stop: AtomicBool::new(false),
             working: AtomicUsize::new(work.clients),
         })
@@ -85,13 +86,16 @@ impl Clients {
             self.recorder.take(client.before(&call));
             let outcome = application.act(&call).await;
             let event = client.after(&call, &outcome, &mut guard(&self.board));
-            if let (Function::Create, Kind::Ok, Some(id)) = (&event.function, event.kind, event.value.int()) {
-                for fresh in &self.fresh {
-                    // Nobody listens once the run ends.
-                    let _ = fresh.send(id);
-                }
-            }
+            let news = match (&event.function, event.kind, event.value.int()) {
+                (Function::Create, Kind::Ok, Some(id)) => Some(News::Made(id)),
+                (Function::Delete, Kind::Ok, Some(id)) => Some(News::Gone(id)),
+                _ => None,
+            };
             self.recorder.take(event);
+            for (to, news) in self.news.iter().zip(news.into_iter().cycle()) {
+                // Nobody listens once the run ends.
+                let _ = to.send(news);
+            }
         }
         self.working.fetch_sub(1, Ordering::Relaxed);
     }

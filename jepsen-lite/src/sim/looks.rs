@@ -12,6 +12,7 @@ use keyraft_engine::domain::{AttributeType, AttributeValue, Mechanism, ObjectId,
 use keyraft_engine::wire::{
     Answer, ClientRequest, FailureKind, GroupStatus, ObjectRow, SecretBytes, UseKind, UseRequest,
 };
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -122,36 +123,75 @@ impl Look {
         recorder.take(Event::nemesis(Function::Seen, value));
     }
 
-    /// Uses each key that was just answered at one member.
+    /// Uses each key that was just answered at one member, and one that was answered lately; and each that was just
+    /// deleted.
     pub async fn probe(
         network: Network,
         recorder: Arc<Recorder>,
         place: usize,
-        mut fresh: mpsc::UnboundedReceiver<i64>,
+        mut news: mpsc::UnboundedReceiver<News>,
     ) {
-        while let Some(mut object) = fresh.recv().await {
-            // While a member hung, many came: the last is tried.
-            while let Ok(newer) = fresh.try_recv() {
-                object = newer;
+        let mut lately = VecDeque::new();
+        while let Some(first) = news.recv().await {
+            let (mut made, mut gone) = (None, None);
+            // While a member hung, many came: the last are tried.
+            let mut next = Some(first);
+            while let Some(one) = next {
+                match one {
+                    News::Made(id) => {
+                        lately.extend(made.replace(id));
+                        lately.drain(..lately.len().saturating_sub(LATELY));
+                    }
+                    News::Gone(id) => {
+                        lately.retain(|other| *other != id);
+                        made = made.filter(|made| *made != id);
+                        gone = Some(id);
+                    }
+                }
+                next = news.try_recv().ok();
             }
-            let before = is_in_sync(&network, place).await;
-            let result = match use_key(&network, place, object, limits::LOOK).await {
-                Used::Output(_) => "ok",
-                Used::Absent => "absent",
-                Used::Lacking => "lacking",
-                Used::Silent(_) => "silent",
-            };
-            let after = is_in_sync(&network, place).await;
-            let value = Value::map([
-                ("object", Value::Int(object)),
-                ("member", number(place as u64)),
-                ("in-sync-before", Value::Bool(before)),
-                ("in-sync-after", Value::Bool(after)),
-                ("result", Value::word(result)),
-            ]);
-            recorder.take(Event::nemesis(Function::Probe, value));
+            // A member that has come back must have what was answered before, too.
+            let older = made.and_then(|_| lately.pop_front());
+            for object in older.into_iter().chain(made) {
+                probe_one(&network, &recorder, place, Function::Probe, object).await;
+            }
+            lately.extend(older.into_iter().chain(made));
+            if let Some(object) = gone {
+                probe_one(&network, &recorder, place, Function::Ghost, object).await;
+            }
         }
     }
+}
+
+/// One of so many keys that were answered lately is tried with each new one.
+const LATELY: usize = 8;
+
+/// What becomes of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Its creation was answered.
+    Made(i64),
+    /// Its deletion was answered.
+    Gone(i64),
+}
+
+async fn probe_one(network: &Network, recorder: &Recorder, place: usize, function: Function, object: i64) {
+    let before = is_in_sync(network, place).await;
+    let result = match use_key(network, place, object, limits::LOOK).await {
+        Used::Output(_) => "ok",
+        Used::Absent => "absent",
+        Used::Lacking => "lacking",
+        Used::Silent(_) => "silent",
+    };
+    let after = is_in_sync(network, place).await;
+    let value = Value::map([
+        ("object", Value::Int(object)),
+        ("member", number(place as u64)),
+        ("in-sync-before", Value::Bool(before)),
+        ("in-sync-after", Value::Bool(after)),
+        ("result", Value::word(result)),
+    ]);
+    recorder.take(Event::nemesis(function, value));
 }
 
 /// Says whether a machine's disk holds a snapshot.

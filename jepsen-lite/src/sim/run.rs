@@ -87,10 +87,10 @@ fn run(options: &Options, folder: &Path) -> Result<(History, Duration), String> 
     recorder.take(Event::nemesis(Function::Group, described(options, &faults)));
     world.recorder = Some(recorder.clone());
     let look = Arc::new(Look::default());
-    let mut fresh = Vec::new();
+    let mut news = Vec::new();
     for place in 0..options.members {
         let (send, receive) = mpsc::unbounded_channel();
-        fresh.push(send);
+        news.push(send);
         let (network, disk) = (world.network.clone(), world.machines[place].disk.clone());
         let snapshots = Box::new(move || disk.store().load_checkpoint().is_ok_and(|last| last.is_some()));
         world.outside.spawn(look.clone().watch(network.clone(), recorder.clone(), place, snapshots));
@@ -103,7 +103,7 @@ fn run(options: &Options, folder: &Path) -> Result<(History, Duration), String> 
         members: options.members,
         seed: options.seed,
     };
-    let clients = Clients::new(work, &world.network, &recorder, fresh);
+    let clients = Clients::new(work, &world.network, &recorder, news);
     for index in 0..options.clients {
         world.outside.spawn(clients.clone().live(index));
     }

@@ -1,0 +1,113 @@
+//! Known mistakes of the engine, switched on one after another in all members of the simulation: each must be found within so
+//! many seeds, and by the checker that is made for it. docs/FAULT_TESTING.md has the table.
+
+use keyraft_engine::mutant::Mutant;
+use keyraft_jepsen_lite::sim::{Plan, Range, Sum, many};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// A mistake, and how it is looked for.
+struct Hunt {
+    mutant: Mutant,
+    mode: &'static str,
+    nemesis: &'static str,
+    /// Seconds of simulated time.
+    time: &'static str,
+    /// It is found within so many seeds.
+    seeds: u64,
+    /// The checker that finds it.
+    by: &'static str,
+}
+
+const fn hunt(
+    mutant: Mutant,
+    (mode, nemesis, time): (&'static str, &'static str, &'static str),
+    seeds: u64,
+    by: &'static str,
+) -> Hunt {
+    Hunt { mutant, mode, nemesis, time, seeds, by }
+}
+
+const HUNTS: &[Hunt] = &[
+    hunt(Mutant::AcknowledgeBeforeFsync, ("serve", "power", "10"), 3, "whole in time"),
+    hunt(Mutant::ForgetLastPurged, ("serve", "snapshot,kill", "12"), 3, "whole in time"),
+    hunt(Mutant::PreVoteGrants, ("serve", "partition", "12"), 8, "no idle terms"),
+    hunt(Mutant::SkipReadBarrier, ("serve", "kill", "8"), 3, "in-sync promise"),
+    hunt(Mutant::ApplyTwice, ("serve", "kill,loss", "10"), 4, "whole in time"),
+    hunt(Mutant::ReuseAnId, ("serve", "kill", "10"), 3, "linearizable"),
+    hunt(Mutant::ReuseAReservedBlock, ("serve", "kill", "10"), 3, "linearizable"),
+    hunt(Mutant::AnswerBeforeInSyncHolds, ("serve", "token-slow", "8"), 8, "in-sync promise"),
+    hunt(Mutant::AnswerBeforeSettle, ("serve", "token-slow", "8"), 3, "linearizable"),
+    hunt(Mutant::CountALearner, ("serve", "kill,token-slow", "10"), 8, "in-sync promise"),
+    hunt(Mutant::DestroyOnUnconfirmedState, ("serve", "power,slow-disk", "10"), 8, "no copy destroyed early"),
+    hunt(Mutant::KeepStaleCopy, ("serve", "kill", "6"), 2, "nothing left behind"),
+    hunt(Mutant::ServeWithoutALease, ("fence", "partition", "12"), 8, "no use after delete"),
+    hunt(Mutant::ResumeNothing, ("serve", "kill", "10"), 3, "whole in time"),
+];
+
+/// Mistakes that no seed shows, and why.
+const ELSEWHERE: &[(Mutant, &str)] = &[
+    (Mutant::ForgetTheVote, "found by storage/tests/crash.rs: elections here do not fall within one restart"),
+    (Mutant::NoLeaseCheckAfter, "found by nobody: such a use began before the deletion's answer, as is promised"),
+];
+
+fn hunted(hunt: &Hunt, out: &Path) -> Sum {
+    let words = [
+        ["--rung", "sim"],
+        ["--workload", "lives"],
+        ["--mode", hunt.mode],
+        ["--nemesis", hunt.nemesis],
+        ["--time", hunt.time],
+        ["--mutant", hunt.mutant.name()],
+    ];
+    let plan = Plan {
+        seeds: Range { first: 1, last: hunt.seeds },
+        jobs: 2,
+        program: env!("CARGO_BIN_EXE_jepsen-lite").into(),
+        words: words.concat().into_iter().map(str::to_string).collect(),
+        environment: vec![("KEYRAFT_MUTANT".into(), hunt.mutant.name().into())],
+        out: out.join(hunt.mutant.name()),
+        first_failure: true,
+        patience: Duration::from_secs(600),
+    };
+    many(&plan, &AtomicBool::new(false), &mut |_, _| {}).expect("seeds are run")
+}
+
+#[test]
+fn every_known_mistake_is_found() {
+    let folder = tempfile::tempdir().expect("makes a folder");
+    let mut missed = Vec::new();
+    for hunt in HUNTS {
+        let sum = hunted(hunt, folder.path());
+        let name = hunt.mutant.name();
+        let found = sum.failed.iter().find(|one| one.complaints.iter().any(|said| said.starts_with(hunt.by)));
+        match found {
+            Some(one) => eprintln!("{name}: seed {} of {}, by '{}'", one.seed, hunt.seeds, hunt.by),
+            None => {
+                let said: Vec<&String> = sum.failed.iter().flat_map(|one| &one.complaints).collect();
+                missed.push(format!("{name} in {} seeds: {said:#?}", sum.seeds));
+            }
+        }
+    }
+    assert!(missed.is_empty(), "not found by the checker that is made for it:\n{}", missed.join("\n"));
+}
+
+#[test]
+fn every_mistake_is_hunted_or_explained() {
+    let hunted = HUNTS.iter().map(|hunt| hunt.mutant.name());
+    let named: BTreeSet<&str> = hunted.chain(ELSEWHERE.iter().map(|(mutant, _)| mutant.name())).collect();
+    let all: BTreeSet<&str> = Mutant::ALL.iter().map(|mutant| mutant.name()).collect();
+    assert_eq!(named, all);
+    assert_eq!(HUNTS.len() + ELSEWHERE.len(), Mutant::ALL.len());
+    let table = include_str!("../../docs/FAULT_TESTING.md");
+    for hunt in HUNTS {
+        let row = format!("| `{}` |", hunt.mutant.name());
+        let line = table.lines().find(|line| line.starts_with(&row));
+        assert!(line.is_some_and(|line| line.contains(hunt.by)), "docs/FAULT_TESTING.md: {row}");
+    }
+    for (mutant, _) in ELSEWHERE {
+        assert!(table.contains(&format!("| `{}` |", mutant.name())), "{}", mutant.name());
+    }
+}
