@@ -76,6 +76,26 @@ mod tests {
     }
 
     #[test]
+    fn in_fence_mode_a_use_is_in_order_unless_a_deletion_of_the_key_is_under_way() {
+        for (answered, other, passes) in [(false, false, true), (true, false, false), (false, true, false)] {
+            let mut story = Story::new("fence");
+            story.create(1);
+            story.create(2);
+            let delete = story.call(Function::Delete, Value::Int(1));
+            if answered {
+                story.end(delete, crate::history::Kind::Ok, Function::Delete, Value::Int(1));
+            }
+            story.find(if other { &[] } else { &[2] });
+            story.used(if other { 2 } else { 1 });
+            if !answered {
+                story.end(delete, crate::history::Kind::Ok, Function::Delete, Value::Int(1));
+            }
+            let (_, finding) = look(&story.history(), 1000).expect("is judged");
+            assert_eq!(finding.passes(), passes, "{answered} {other}: {finding:?}");
+        }
+    }
+
+    #[test]
     fn each_key_is_judged_as_what_it_is() {
         for (read, used, verdict) in [
             (2, false, Verdict::Linearizable),

@@ -1,11 +1,13 @@
 //! What an object is that does one thing at a time: from a state, an operation leads to a state, or is impossible.
 
+mod changes;
 mod kv;
 mod lives;
 mod register;
 
+pub use changes::{Changes, bind};
 pub use kv::{Kv, KvOp};
-pub use lives::{LifeOp, Lives, Scope, bind};
+pub use lives::{LifeOp, Lives, Scope};
 pub use register::{Register, RegisterOp};
 
 use std::fmt::Debug;
