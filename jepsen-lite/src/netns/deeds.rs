@@ -68,7 +68,8 @@ impl Deeds<'_> {
         match fault {
             Fault::Kill => cluster.kill(member),
             Fault::Pause => cluster.pause(member, true)?,
-            Fault::Partition | Fault::Snapshot => {}
+            // The shim has no token that hangs and returns.
+            Fault::Partition | Fault::Snapshot | Fault::TokenHung => {}
             Fault::Loss => {
                 let loss = 5 + dice.below(20);
                 spoil(&|bad| bad.loss = loss);
@@ -155,7 +156,7 @@ impl Deeds<'_> {
         let cluster = &mut *self.cluster;
         let mend = |change: &dyn Fn(&mut Bad)| cluster.net.switch.spoil(member, change);
         match fault {
-            Fault::Kill | Fault::Partition | Fault::Snapshot => {}
+            Fault::Kill | Fault::Partition | Fault::Snapshot | Fault::TokenHung => {}
             Fault::Pause => cluster.pause(member, false)?,
             Fault::Loss => mend(&|bad| bad.loss = 0),
             Fault::Duplicate => mend(&|bad| bad.twice = 0),
