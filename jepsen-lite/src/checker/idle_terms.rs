@@ -1,14 +1,32 @@
 //! Terms are not used up for nothing. A member stands for election only once a majority would have it, so one that is cut off
-//! does not push the term up and depose the primary when it is back. Votes may be split now and then.
+//! does not push the term up and depose the primary when it is back. Votes may be split now and then; while links are bad or
+//! disks slow, as often as it happens: a vote waits for its disk.
 
 use super::{Facts, Finding};
+use crate::edn::Value;
 use crate::history::Function;
+use crate::nemesis::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many terms one after another may pass without a primary.
 const IDLE_MAX: i64 = 4;
 
+/// Faults under which votes are split again and again.
+const SPLIT: [Fault; 4] = [Fault::Loss, Fault::Delay, Fault::SlowDisk, Fault::HungDisk];
+
+/// From the beginning of each such fault until all was whole again.
+fn splitting(facts: &Facts<'_>) -> Vec<(usize, usize)> {
+    let wholes = facts.told(&Function::Whole);
+    let begins = facts.told(&Function::FaultBegin).into_iter().filter(|(_, value)| {
+        let named = value.get("fault").and_then(Value::text).and_then(Fault::named);
+        named.is_some_and(|fault| SPLIT.contains(&fault))
+    });
+    let end = |begin| wholes.iter().map(|(at, _)| *at).find(|at| *at > begin).unwrap_or(usize::MAX);
+    begins.map(|(at, _)| (at, end(at))).collect()
+}
+
 pub(super) fn look(facts: &Facts<'_>) -> Finding {
+    let splitting = splitting(facts);
     let mut led: BTreeSet<i64> = BTreeSet::new();
     let mut first_seen: BTreeMap<i64, usize> = BTreeMap::new();
     let looks = facts.told(&Function::Seen);
@@ -26,10 +44,13 @@ pub(super) fn look(facts: &Facts<'_>) -> Finding {
     let (mut before, mut longest) = (begin, 0);
     for term in led.iter().copied().filter(|term| *term > begin).chain([newest + 1]) {
         let idle = term - before - 1;
-        longest = longest.max(idle);
-        if idle > IDLE_MAX {
-            let at =
-                first_seen.range(before + 1..).next().map(|(_, at)| facts.place(*at)).unwrap_or_default();
+        let at = first_seen.range(before + 1..).next().map_or(usize::MAX, |(_, at)| *at);
+        let split = splitting.iter().any(|(begin, end)| (begin..=end).contains(&&at));
+        if !split {
+            longest = longest.max(idle);
+        }
+        if idle > IDLE_MAX && !split {
+            let at = facts.place(at);
             complaints.push(format!(
                 "nobody led in the terms {} to {}, first seen at {at}",
                 before + 1,
@@ -65,6 +86,11 @@ mod tests {
         (4..10).for_each(|term| leaderless(&mut story, 1, term));
         complains(&story.told(look), "nobody led in the terms 4 to 9");
         assert!(good().told(look).passes());
+        let mut story = Story::new("serve");
+        story.seen(0, 3, 0, 0);
+        story.fault("slow-disk", true, &[]);
+        (4..10).for_each(|term| leaderless(&mut story, 1, term));
+        assert!(story.told(look).passes(), "votes wait for slow disks");
     }
 
     #[test]

@@ -8,7 +8,6 @@ use super::recorder::Recorder;
 use crate::history::{Function, Kind};
 use crate::limits;
 use crate::workload::{Board, Client, Work};
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,8 +24,7 @@ pub struct Clients {
     network: Network,
     recorder: Arc<Recorder>,
     board: Mutex<Board>,
-    /// By the member that a slot asks; None for the slot that asks any.
-    objects: BTreeMap<Option<usize>, SessionObjects>,
+    objects: SessionObjects,
     /// Who hears of new keys, by member.
     fresh: Vec<mpsc::UnboundedSender<i64>>,
     stop: AtomicBool,
@@ -41,13 +39,12 @@ impl Clients {
         recorder: &Arc<Recorder>,
         fresh: Vec<mpsc::UnboundedSender<i64>>,
     ) -> Arc<Self> {
-        let slots = (0..work.members).map(Some).chain([None]);
         Arc::new(Self {
             work,
             network: network.clone(),
             recorder: recorder.clone(),
             board: Mutex::default(),
-            objects: slots.map(|slot| (slot, SessionObjects::default())).collect(),
+            objects: SessionObjects::default(),
             fresh,
             stop: AtomicBool::new(false),
             working: AtomicUsize::new(work.clients),
@@ -74,8 +71,7 @@ impl Clients {
         let seed = self.work.seed.wrapping_mul(7_919).wrapping_add(index as u64);
         let timeout = Duration::from_millis(limits::CALL_MS);
         let asker = Asker::new(&self.network, &places, seed, timeout);
-        let objects = self.objects.get(&client.member()).cloned().unwrap_or_default();
-        let mut application = Application::new(asker, objects, self.work.seed);
+        let mut application = Application::new(asker, self.objects.clone(), self.work.seed);
         while !self.stop.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(client.rest_ms()) * REST_TIMES).await;
             if !application.log_in().await {
