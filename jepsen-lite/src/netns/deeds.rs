@@ -96,7 +96,7 @@ impl Deeds<'_> {
                 cluster.kill(member);
             }
             Fault::TokenLost => cluster.play(member, REMOVED)?,
-            Fault::TokenSlow => cluster.play(member, &format!("* delay {}\n", 10 + dice.below(90)))?,
+            Fault::TokenSlow => cluster.play(member, &format!("* delay {}\n", 5 + dice.below(26)))?,
             Fault::TokenLying => {
                 let which = dice.one_of(&CHANGES).copied().unwrap_or_default();
                 cluster.play(member, &format!("{which} lie 0x30\n"))?;
