@@ -3,8 +3,12 @@
 //! rooms listed before it. `tests/tests/tidy.rs` holds us to it.
 
 pub mod limits; // every bound of the system
+pub mod simulation; // whether time and threads are real
 pub mod clock; // the one real clock
+#[cfg(feature = "member")]
+pub mod aside; // work that blocks
 pub mod telemetry; // what a member tells of itself
+pub mod mutant; // known mistakes, for tests alone
 pub mod codec; // values to bytes and back
 #[cfg(feature = "member")]
 pub mod durable; // files that are there whole or not at all

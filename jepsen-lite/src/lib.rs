@@ -12,4 +12,5 @@ pub mod checker; // what is looked for in a run
 pub mod report; // the papers of a run
 pub mod workload; // what clients do
 pub mod nemesis; // what comes when, and what it leaves
+pub mod sim; // simulated members, one process a seed
 pub mod netns; // real members, real clients, real faults

@@ -1,5 +1,7 @@
 //! `jepsen-lite`: breaks a group of keyraft members on purpose, and judges what its clients were told.
 
+mod simulated;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use keyraft_jepsen_lite::checker::Findings;
@@ -9,6 +11,7 @@ use keyraft_jepsen_lite::limits;
 use keyraft_jepsen_lite::nemesis::{Fault, chosen};
 use keyraft_jepsen_lite::netns::{FAULTS, Job, Options, run, work};
 use keyraft_jepsen_lite::report;
+use keyraft_jepsen_lite::sim::Range;
 use keyraft_jepsen_lite::weak::Mode;
 use keyraft_jepsen_lite::wgl::Verdict;
 use keyraft_jepsen_lite::workload::{Work, Workload};
@@ -37,6 +40,15 @@ enum Command {
     },
     /// Form a group, let clients work, break what is named, and let all checkers look (exit 0 if all pass, 1 if not). As root.
     Run(Box<Run>),
+    /// One simulated seed, in a process of its own: its results as JSON.
+    #[command(hide = true)]
+    SimOne {
+        #[command(flatten)]
+        run: Box<Run>,
+        /// Papers are written whatever comes of it.
+        #[arg(long)]
+        keep: bool,
+    },
     /// Make the papers of a run anew from its history.jsonl.
     Report {
         /// The run's folder.
@@ -65,8 +77,10 @@ enum Command {
 }
 
 /// How real a run is.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Rung {
+    /// Whole members in simulated time: every seed a run that can be repeated byte for byte.
+    Sim,
     /// Real processes in network namespaces.
     Netns,
 }
@@ -77,6 +91,15 @@ enum Isolated {
     Fence,
 }
 
+impl Isolated {
+    fn mode(self) -> Mode {
+        match self {
+            Self::Serve => Mode::Serve,
+            Self::Fence => Mode::Fence,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 struct Run {
     #[arg(long, value_enum)]
@@ -84,15 +107,16 @@ struct Run {
     /// What clients do: lives, register, set, sessions, or mix for all of it.
     #[arg(long, value_parser = workload, default_value = "mix")]
     workload: Workload,
-    /// Faults, by commas; docs/FAULT_TESTING.md lists them. None for a run without.
+    /// Faults, by commas, or 'all' that the rung has; docs/FAULT_TESTING.md lists them. None for a run without. Of many a
+    /// simulated seed chooses some.
     #[arg(long, value_delimiter = ',')]
     nemesis: Vec<String>,
-    /// Seconds.
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    time: u64,
-    /// Decides faults and operations.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    /// Seconds; 60 if left out, 20 of simulated time.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    time: Option<u64>,
+    /// Decides faults and operations. Simulated are also many, as 1..1000.
+    #[arg(long, default_value = "1")]
+    seed: Range,
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=limits::MEMBERS_MAX as i64))]
     members: u8,
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=limits::CLIENTS_MAX as i64))]
@@ -106,6 +130,15 @@ struct Run {
     /// Where history and papers go.
     #[arg(long, default_value = "jepsen-lite-run")]
     out: PathBuf,
+    /// Simulations at once; as many as there are processors if left out.
+    #[arg(long)]
+    jobs: Option<u8>,
+    /// End with the first simulated seed that fails.
+    #[arg(long)]
+    first_failure: bool,
+    /// A known mistake is switched on in all simulated members: the run is to find it.
+    #[arg(long)]
+    mutant: Option<String>,
     /// The program under test; beside this one if left out.
     #[arg(long)]
     keyraft: Option<PathBuf>,
@@ -120,13 +153,17 @@ fn workload(name: &str) -> Result<Workload, String> {
         .ok_or_else(|| format!("there is none of that name: give one of {}", known.join(", ")))
 }
 
+/// How long a run of real members lasts, unless somebody says otherwise, seconds.
+const TIME: u64 = 60;
 /// What could not be judged at all.
 const BROKEN: u8 = 3;
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Check { file, steps } => check(&file, steps),
+        Command::Run(options) if options.rung == Rung::Sim => simulated::run(&options),
         Command::Run(options) => break_things(&options),
+        Command::SimOne { run, keep } => simulated::one(&run, keep),
         Command::Report { folder } => papers(&folder),
         Command::Clients { module, socket, workload, clients, labels, members, seed, base } => work(&Job {
             module,
@@ -202,7 +239,10 @@ fn listen_for_the_end(stop: &'static AtomicBool) -> Result<(), String> {
 
 fn break_things(given: &Run) -> Result<u8, String> {
     static STOP: AtomicBool = AtomicBool::new(false);
-    let Rung::Netns = given.rung;
+    if !given.seed.is_one() {
+        return Err("rung netns runs one seed at a time: give one number".into());
+    }
+    let (time, seed) = (given.time.unwrap_or(TIME), given.seed.first);
     if !rustix::process::geteuid().is_root() {
         return Err("network namespaces need root: run as root".into());
     }
@@ -210,16 +250,14 @@ fn break_things(given: &Run) -> Result<u8, String> {
     if faults.contains(&Fault::Snapshot) && matches!(given.mode, Isolated::Fence) {
         return Err("'snapshot' switches the group between serve and fence: give --mode serve".into());
     }
-    let (mode, mode_name) = match given.mode {
-        Isolated::Serve => (Mode::Serve, "serve"),
-        Isolated::Fence => (Mode::Fence, "fence"),
-    };
+    let mode = given.mode.mode();
+    let mode_name = mode.name();
     let command = format!(
         "jepsen-lite run --rung netns --workload {} --nemesis '{}' --time {} --seed {} --members {} --clients {} --labels {} --mode {mode_name}",
         given.workload.name(),
         given.nemesis.join(","),
-        given.time,
-        given.seed,
+        time,
+        seed,
         given.members,
         given.clients,
         given.labels
@@ -233,11 +271,11 @@ fn break_things(given: &Run) -> Result<u8, String> {
         },
         workload: given.workload,
         faults,
-        time: Duration::from_secs(given.time),
+        time: Duration::from_secs(time),
         members: usize::from(given.members),
         clients: usize::from(given.clients),
         labels: usize::from(given.labels),
-        seed: given.seed,
+        seed,
         mode,
         out: given.out.clone(),
         command: command.clone(),

@@ -5,6 +5,7 @@ use crate::marks::{Marks, MarksFile};
 use crate::shelf::{Committed, Log, Record, Votes, record};
 use crate::tail::Tail;
 use keyraft_engine::consensus::types::{LogId, Vote};
+use keyraft_engine::mutant::{self, Mutant};
 use keyraft_engine::telemetry::Event;
 use parking_lot::Mutex;
 use std::io;
@@ -190,6 +191,7 @@ impl Worker {
                 *durable_end = Some(end);
                 self.disk.write(records)
             }
+            Operation::Vote(_) if mutant::is_on(Mutant::ForgetTheVote) => Ok(()),
             Operation::Vote(vote) => {
                 self.marks.vote = Some(vote); // written once it is synced
                 self.disk.write([encoded::<Votes>((), &vote)?])
@@ -204,7 +206,8 @@ impl Worker {
                 let first = self.marks.first.max(upto.index + 1);
                 let end = self.marks.end.max(first);
                 let start = self.purging.as_ref().map_or(self.marks.first, |range| *range.start());
-                self.mark(Marks { purged: Some(upto), first, end, ..self.marks.clone() })?;
+                let purged = (!mutant::is_on(Mutant::ForgetLastPurged)).then_some(upto);
+                self.mark(Marks { purged, first, end, ..self.marks.clone() })?;
                 self.purging = Some(start..=upto.index);
                 Ok(())
             }
@@ -215,7 +218,9 @@ impl Worker {
     /// Syncs, and only then moves the marks and the memory.
     fn finish(&mut self, durable_end: Option<u64>) -> Result<(), StorageError> {
         self.note_committed()?;
-        self.disk.sync()?;
+        if !mutant::is_on(Mutant::AcknowledgeBeforeFsync) {
+            self.disk.sync()?;
+        }
         if let Some(end) = durable_end {
             self.marks.end = end;
             self.tail.lock().durable(end);

@@ -429,6 +429,38 @@ fn power_cut_at_any_instant_loses_nothing() {
     rounds(&drive.path(), 50, "power cut", cut, || drive.restore());
 }
 
+/// A test above, again, with a known mistake of the store switched on: it must be noticed.
+#[cfg(feature = "test-hooks")]
+fn noticed(test: &str, mutant: keyraft_engine::mutant::Mutant) {
+    let ran = Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", test])
+        .env("KEYRAFT_MUTANT", mutant.name())
+        .output()
+        .expect("starts itself");
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(said.contains("running 1 test"), "{said}");
+    assert!(!ran.status.success(), "{} is not noticed by {test}: {said}", mutant.name());
+    assert!(said.contains("steps were acknowledged") || said.contains("damaged"), "{said}");
+}
+
+#[cfg(feature = "test-hooks")]
+#[test]
+fn what_is_forgotten_over_a_kill_is_noticed() {
+    noticed("kill_at_any_instant_loses_nothing", keyraft_engine::mutant::Mutant::ForgetTheVote);
+    noticed("kill_at_any_instant_loses_nothing", keyraft_engine::mutant::Mutant::ForgetLastPurged);
+}
+
+#[cfg(feature = "test-hooks")]
+#[test]
+fn what_is_acknowledged_too_early_is_noticed() {
+    if Drive::new(16).is_some() {
+        noticed(
+            "power_cut_at_any_instant_loses_nothing",
+            keyraft_engine::mutant::Mutant::AcknowledgeBeforeFsync,
+        );
+    }
+}
+
 #[test]
 fn a_failed_write_stops_the_store() {
     let Some(drive) = Drive::new(64) else { return };

@@ -3,7 +3,7 @@
 use super::Monitor;
 use super::home::{self, Identity};
 use super::{MemberConfig, StartError, card, open_token};
-use crate::clock::Clock;
+use crate::clock::MemberClock;
 use crate::consensus::types::TypeConfig;
 use crate::consensus::{Agreed, Consensus, LinkFailure, RaftLinks, store::Store};
 use crate::direct::Direct;
@@ -17,7 +17,7 @@ use crate::service::{
 };
 use crate::telemetry::Event;
 use crate::token::{SmkPresence, Token};
-use crate::transport::{self, Directory, LinkError, Links, pki};
+use crate::transport::{self, Directory, Handler, LinkError, Links, Peers, pki};
 use crate::virtual_slot::sealed::Sessions;
 use crate::wire::{
     Answer, ClientRequest, Comparison, Failure, Hello, Lane, MemberAnswer, MemberRequest, PROTOCOL, RaftCall,
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
@@ -41,6 +41,44 @@ pub struct Engine {
     service: Service,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
+}
+
+/// What surrounds a member.
+pub struct World {
+    /// Its clocks.
+    pub clock: MemberClock,
+    /// Its way to the others.
+    pub peers: Arc<dyn Peers>,
+}
+
+/// Where a member is reached.
+struct Doors {
+    listener: TcpListener,
+    socket: UnixListener,
+    users: Vec<u32>,
+}
+
+impl Doors {
+    async fn open(config: &MemberConfig) -> Result<Self, StartError> {
+        let listener = TcpListener::bind(config.listen)
+            .await
+            .map_err(|source| StartError::Listen { address: config.listen.to_string(), source })?;
+        let socket = transport::bind_unix(&config.socket)
+            .map_err(|source| StartError::Listen { address: config.socket.display().to_string(), source })?;
+        Ok(Self { listener, socket, users: config.socket_users.clone() })
+    }
+
+    fn serve(
+        self,
+        tasks: &mut JoinSet<()>,
+        identity: &Identity,
+        handler: Arc<dyn Handler>,
+        stopped: &watch::Receiver<bool>,
+    ) {
+        let (tls, hello) = (transport_identity(identity), hello(identity));
+        tasks.spawn(transport::serve_tcp(self.listener, tls, hello, handler.clone(), stopped.clone()));
+        tasks.spawn(transport::serve_unix(self.socket, handler, self.users, stopped.clone()));
+    }
 }
 
 /// Why a member cannot go on.
@@ -77,7 +115,7 @@ impl Directory for LiveDirectory {
 }
 
 /// Carries Raft's calls over the links.
-struct RaftOverLinks(Arc<Links>);
+struct RaftOverLinks(Arc<dyn Peers>);
 
 impl RaftLinks for RaftOverLinks {
     fn call(
@@ -111,35 +149,47 @@ impl Engine {
     ) -> Result<Self, StartError> {
         let identity = home::load(&config.folder)?;
         let token = open_token(config.token.clone()).await?;
-        let started = Self::start_on(config, identity, token.clone(), log, store).await;
+        let started = Self::start_on(config, identity, token.clone(), (log, store), None).await;
         if started.is_err() {
             token.close().await;
         }
         started
     }
 
+    /// Starts a member in a simulated world: it listens nowhere and asks others through `peers`. Whoever reaches it does
+    /// so through [`Engine::handler`].
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    #[cfg(feature = "test-hooks")]
+    pub async fn start_in<L: RaftLogStorage<TypeConfig>>(
+        config: MemberConfig,
+        world: World,
+        log: L,
+        store: Arc<dyn Store>,
+    ) -> Result<Self, StartError> {
+        let identity = home::load(&config.folder)?;
+        let token = open_token(config.token.clone()).await?;
+        Self::start_on(config, identity, token, (log, store), Some(world)).await
+    }
+
     async fn start_on<L: RaftLogStorage<TypeConfig>>(
         config: MemberConfig,
         identity: Identity,
         token: Token,
-        log: L,
-        store: Arc<dyn Store>,
+        (log, store): (L, Arc<dyn Store>),
+        world: Option<World>,
     ) -> Result<Self, StartError> {
-        let clock = Clock;
         token.bind(identity.group);
         let keys = Arc::new(unlock(&token, &identity).await?);
         let direct = Direct::open(&config.folder, identity.group, identity.member, keys.clone())?;
-        let listener = TcpListener::bind(config.listen)
-            .await
-            .map_err(|source| StartError::Listen { address: config.listen.to_string(), source })?;
-        let socket = transport::bind_unix(&config.socket)
-            .map_err(|source| StartError::Listen { address: config.socket.display().to_string(), source })?;
-
-        let hello = hello(&identity);
-        let tls = transport_identity(&identity);
+        let doors = if world.is_some() { None } else { Some(Doors::open(&config).await?) };
         let seeds = Seeds(identity.roster.clone());
         let directory = Arc::new(LiveDirectory { seeds, agreed: OnceLock::new() });
-        let links = Arc::new(Links::new(tls.clone(), hello.clone(), directory.clone()));
+        let World { clock, peers: links } = world.unwrap_or_else(|| {
+            let links = Links::new(transport_identity(&identity), hello(&identity), directory.clone());
+            World { clock: MemberClock::default(), peers: Arc::new(links) }
+        });
         let raft_links = Arc::new(RaftOverLinks(links.clone()));
         let consensus = Consensus::start(identity.member, log, store, raft_links, config.timings).await?;
         let agreed = consensus.agreed().clone();
@@ -184,12 +234,11 @@ impl Engine {
             fencing: Fencing::default(),
         });
         let service = Service(core.clone());
-        let handler = Arc::new(service.clone());
         let own_card = own_card(&config, &identity, &core.token).await?;
-        let users = config.socket_users.clone();
         let mut tasks = JoinSet::new();
-        tasks.spawn(transport::serve_tcp(listener, tls, hello, handler.clone(), stopped.clone()));
-        tasks.spawn(transport::serve_unix(socket, handler, users, stopped.clone()));
+        if let Some(doors) = doors {
+            doors.serve(&mut tasks, &identity, Arc::new(service.clone()), &stopped);
+        }
         tasks.spawn(reconciler(&core, asked).run(stopped.clone()));
         tasks.spawn(watch_token(
             core.token.clone(),
@@ -205,6 +254,19 @@ impl Engine {
         tasks.spawn(announce(core, own_card, stopped));
         info!(code = Event::MemberRunning.code(), member = %identity.member, group = %identity.group, "the member is running");
         Ok(Self { service, stop, tasks })
+    }
+
+    /// What answers requests at this member: for whoever brings them by another way than its listeners.
+    #[cfg(feature = "test-hooks")]
+    pub fn handler(&self) -> Arc<dyn Handler> {
+        Arc::new(self.service.clone())
+    }
+
+    /// Takes a snapshot now and drops the log behind it.
+    #[cfg(feature = "test-hooks")]
+    pub async fn compact(&self) -> Result<(), Failure> {
+        let done = self.service.0.consensus.compact().await;
+        done.map_err(|error| crate::service::consensus_failure(&error))
     }
 
     /// This member's id.

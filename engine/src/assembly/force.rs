@@ -8,7 +8,7 @@ use crate::consensus::{self, Remains, store::Store};
 use crate::domain::{GroupId, Lineage, MemberId};
 use crate::limits;
 use crate::state::{Phase, Standing};
-use crate::transport::{self, Links};
+use crate::transport::{self, Links, Peers};
 use crate::wire::{Hello, Lane, MemberRequest, PROTOCOL, Request, Roster, RosterRow};
 use futures::future::join_all;
 use openraft::storage::RaftLogStorage;

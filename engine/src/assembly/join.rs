@@ -2,11 +2,12 @@
 
 use super::home::{self, Identity, LockedGeneration};
 use super::{MemberConfig, StartError, card, open_token, random};
+use crate::aside;
 use crate::cloning::{ExpectDelivery, Invitation, JoinerFacts, JoinerHello, Nonce, Secrets, invite_proof};
 use crate::domain::{Fingerprint, GroupId, Lineage, MemberId};
 use crate::limits;
 use crate::token::{MemberKeys, Token};
-use crate::transport::{self, JoinClient, Links, pki};
+use crate::transport::{self, Links, Peers, Pinned, Sponsors, pki};
 use crate::wire::{
     Delivery, FailureKind, Hello, JoinAnswer, JoinRequest, Lane, MemberAnswer, MemberRequest, PROTOCOL,
     Request, Response,
@@ -25,10 +26,22 @@ pub struct JoinReport {
 /// Joins a group by an invitation: identity and keys are on disk and in the token when this returns; `serve` does
 /// the rest.
 pub async fn join(config: &MemberConfig, invitation: Invitation) -> Result<JoinReport, StartError> {
+    join_through(config, invitation, &Pinned).await
+}
+
+/// [`join`] by another way to the invitation's addresses.
+///
+/// # Errors
+/// As there.
+pub async fn join_through(
+    config: &MemberConfig,
+    invitation: Invitation,
+    sponsors: &dyn Sponsors,
+) -> Result<JoinReport, StartError> {
     home::refuse_occupied(&config.folder)?;
     home::prepare(&config.folder)?;
     let token = open_token(config.token.clone()).await?;
-    let joined = join_with(config, &invitation, &token).await;
+    let joined = join_with(config, &invitation, sponsors, &token).await;
     token.close().await;
     settled_at(config, &joined?)
 }
@@ -41,6 +54,7 @@ fn settled_at(config: &MemberConfig, identity: &Identity) -> Result<JoinReport, 
 async fn join_with(
     config: &MemberConfig,
     invitation: &Invitation,
+    sponsors: &dyn Sponsors,
     token: &Token,
 ) -> Result<Identity, StartError> {
     token.bind(invitation.group);
@@ -60,7 +74,7 @@ async fn join_with(
             hello,
         };
         let admitted = async {
-            let client = JoinClient::connect(address, invitation.authority).await?;
+            let client = sponsors.connect(address, invitation.authority).await?;
             let challenge = challenge(client.call(open, limits::OVERALL).await?)?;
             let (expect, proof) = expect.receive(&challenge)?;
             let delivery = delivery(client.call(JoinRequest::Prove { proof }, limits::OVERALL).await?)?;
@@ -159,8 +173,7 @@ async fn hello(
     facts: JoinerFacts,
 ) -> Result<(crate::cloning::ExpectChallenge, Vec<u8>), StartError> {
     let (domain, group) = (config.domain.clone(), facts.group);
-    let key =
-        tokio::task::spawn_blocking(move || domain.key(group)).await.expect("stretching does not panic");
+    let key = aside::start(move || domain.key(group)).await.expect("stretching does not panic");
     Ok(JoinerHello::begin(key, facts, Nonce(random()?))?)
 }
 

@@ -10,13 +10,14 @@ mod join;
 mod monitor;
 
 pub use check::{Findings, check};
-pub use engine::{Engine, Fault};
+pub use engine::{Engine, Fault, World};
 pub use force::{Survey, Survivor};
 pub use home::{HomeError, Identity};
 pub use init::{InitGroup, InitReport, init};
-pub use join::{JoinReport, join, recover};
+pub use join::{JoinReport, join, join_through, recover};
 pub use monitor::{Health, Monitor};
 
+use crate::aside;
 use crate::cloning::Domain;
 use crate::consensus::{ConsensusError, Timings};
 use crate::domain::{Generation, MemberCard, MemberId};
@@ -158,7 +159,7 @@ fn random<const N: usize>() -> Result<[u8; N], StartError> {
 
 /// Opens the token off the async threads.
 async fn open_token(config: TokenConfig) -> Result<Token, TokenError> {
-    tokio::task::spawn_blocking(move || Token::open(config)).await.expect("opening a token does not panic")
+    aside::start(move || Token::open(config)).await.expect("opening a token does not panic")
 }
 
 /// What this member says of itself.

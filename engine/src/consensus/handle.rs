@@ -169,6 +169,14 @@ impl Consensus {
         waited.map(|_| ()).map_err(|_| ConsensusError::Deadline("writing a checkpoint"))
     }
 
+    /// Takes a snapshot of all that is applied, and drops the log behind it.
+    #[cfg(feature = "test-hooks")]
+    pub async fn compact(&self) -> Result<(), ConsensusError> {
+        let Some(last) = self.metrics().last_applied else { return Ok(()) };
+        self.keep(LogIndex(last.index)).await?;
+        self.inner.raft.trigger().purge_log(last.index).await.map_err(stopped)
+    }
+
     /// At the leader: an index that holds everything answered before this call. Whoever reads a state that has
     /// applied it, on any member, reads nothing stale. Rests on the lease, else asks a quorum.
     pub async fn barrier(&self) -> Result<LogIndex, ConsensusError> {

@@ -6,6 +6,7 @@
 
 use super::agreed::{Agreed, Dirty};
 use super::store::{Checkpoint, Store};
+use crate::aside;
 use crate::domain::{ContentKey, Envelope};
 use parking_lot::Mutex;
 use std::cell::RefCell;
@@ -70,7 +71,7 @@ impl Drop for Announced<'_> {
 pub(super) async fn blocking<R: Send + 'static>(
     work: impl FnOnce() -> io::Result<R> + Send + 'static,
 ) -> io::Result<R> {
-    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+    aside::start(work).await?
 }
 
 impl Keeper {

@@ -4,6 +4,7 @@ use super::agreed::Dirty;
 use super::keeper::{Keeper, blocking};
 use super::store::Checkpoint;
 use super::types::{LogId, Membership, TypeConfig};
+use crate::aside;
 use crate::domain::{ContentKey, Envelope, LogIndex};
 use crate::limits::{APPLY_CONTENTS_MAX_BYTES, APPLY_ENTRIES_MAX};
 use crate::state::Outcome;
@@ -152,11 +153,11 @@ impl RaftStateMachine<TypeConfig> for Machine {
         drop(snapshot);
         let keeper = self.keeper.clone();
         // Nobody waits for it: a failure shows at the next write, since the store then refuses everything.
-        tokio::task::spawn_blocking(move || {
+        drop(aside::start(move || {
             if let Err(error) = keeper.collect() {
                 tracing::error!(code = Event::ContentsNotDropped.code(), %error, "contents that nothing names could not be dropped");
             }
-        });
+        }));
         Ok(())
     }
 

@@ -14,6 +14,8 @@ mod keeper; // checkpoints, and contents that nothing names
 mod machine; // the log becomes state
 mod members; // who votes, who leads
 mod message; // what travels
+#[cfg(feature = "test-hooks")]
+pub mod model_disk; // a disk in memory
 mod network; // what we ask of other members
 mod recall; // what other members must not forget
 mod settings; // openraft's settings

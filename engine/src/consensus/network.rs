@@ -7,9 +7,11 @@ use super::message::{
 };
 use super::recall::{Owed, Recall};
 use super::types::{LogId, TypeConfig, Vote};
+use crate::aside;
 use crate::codec::CodecError;
 use crate::domain::{ContentKey, Envelope, MemberId};
 use crate::limits::{APPEND, APPEND_MAX_BYTES, SNAPSHOT_CHUNK, SNAPSHOT_CHUNK_MAX_BYTES};
+use crate::mutant::{self, Mutant};
 use crate::wire::{Lane, RaftCall};
 use futures::future::BoxFuture;
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
@@ -263,6 +265,9 @@ impl RaftNetworkV2<TypeConfig> for Network {
         request: VoteRequest<TypeConfig>,
         option: RPCOption,
     ) -> Rpc<VoteResponse<TypeConfig>> {
+        if mutant::is_on(Mutant::PreVoteGrants) {
+            return Ok(VoteResponse::new(request.vote, request.last_log_id, true));
+        }
         self.ballot(RaftCall::PreVote, request, &option).await
     }
 
@@ -355,7 +360,7 @@ impl Sender<'_> {
 
     async fn state(&self, snapshot: &Snapshot) -> Sent<Option<SnapshotResponse<TypeConfig>>> {
         let checkpoint = snapshot.checkpoint.clone();
-        let encoded = tokio::task::spawn_blocking(move || encode(&*checkpoint)).await;
+        let encoded = aside::start(move || encode(&*checkpoint)).await;
         let state = match encoded {
             Ok(Ok(state)) => state,
             Ok(Err(error)) => return Err(StreamingError::Unreachable(Unreachable::new(&error))),

@@ -1,6 +1,7 @@
 //! Agreed minus held: what this member's token must do. Pure.
 
 use crate::domain::{ContentKey, MemberId, ObjectId, Version};
+use crate::mutant::{self, Mutant};
 use crate::state::State;
 use std::collections::BTreeSet;
 
@@ -30,7 +31,10 @@ pub fn plan(
         match agreed.object(id).filter(|object| object.is_held_by(me) && !deleted_here(id)) {
             Some(object) if held == Some(object.content.version) => None,
             Some(object) => Some(Step::Import(object.content)),
-            None if held.is_some() && confirmed => Some(Step::Drop(id)),
+            None if held.is_some() && confirmed && mutant::is_on(Mutant::KeepStaleCopy) => None,
+            None if held.is_some() && (confirmed || mutant::is_on(Mutant::DestroyOnUnconfirmedState)) => {
+                Some(Step::Drop(id))
+            }
             None => None,
         }
     };
@@ -48,5 +52,19 @@ mod tests {
         let scope = BTreeSet::from([ObjectId(7), ObjectId(8)]);
         assert_eq!(plan(&agreed, MemberId(1), held, |_| false, &scope, false), []);
         assert_eq!(plan(&agreed, MemberId(1), held, |_| false, &scope, true), [Step::Drop(ObjectId(7))]);
+    }
+
+    #[cfg(feature = "test-hooks")]
+    #[test]
+    fn known_mistakes_destroy_too_early_or_never() {
+        let agreed = State::default();
+        let scope = BTreeSet::from([ObjectId(7)]);
+        let planned =
+            |confirmed| plan(&agreed, MemberId(1), |_| Some(Version(1)), |_| false, &scope, confirmed);
+        let tried = crate::mutant::Tried::begin(Mutant::DestroyOnUnconfirmedState);
+        assert_eq!(planned(false), [Step::Drop(ObjectId(7))]);
+        drop(tried);
+        let _tried = crate::mutant::Tried::begin(Mutant::KeepStaleCopy);
+        assert_eq!(planned(true), []);
     }
 }

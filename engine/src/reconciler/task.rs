@@ -4,12 +4,13 @@ use super::catalogue::Catalogue;
 use super::comparison::comparison;
 use super::held::{Progress, Trouble, pause};
 use super::plan::{Step, plan};
-use crate::clock::Clock;
+use crate::clock::MemberClock;
 use crate::consensus::Agreed;
 use crate::direct::Direct;
 use crate::domain::{ContentKey, EnvelopeContent, GroupId, MemberId, ObjectId};
 use crate::envelope::{self, EnvelopeKeys};
 use crate::limits;
+use crate::mutant::{self, Mutant};
 use crate::state::{Phase, State};
 use crate::telemetry::{Event, Metrics};
 use crate::token::{Token, TokenError, TokenVerdict};
@@ -55,7 +56,7 @@ pub struct Reconciler {
     /// Where reports go.
     pub reporter: Arc<dyn Reporter>,
     /// For pauses.
-    pub clock: Clock,
+    pub clock: MemberClock,
 }
 
 /// What one round carries over to the next.
@@ -243,7 +244,9 @@ impl Reconciler {
                     (_, Some(t)) if t.refused => ObjectStatus::Refused(t.reason.clone()),
                     (_, Some(t)) => ObjectStatus::Failing(t.reason.clone()),
                     (Phase::Pending(_), None) if held || !object.is_held_by(self.me) => ObjectStatus::Held,
-                    (Phase::Removing(_), None) if self.token.held_version(id).is_none() => {
+                    (Phase::Removing(_), None)
+                        if self.token.held_version(id).is_none() || mutant::is_on(Mutant::KeepStaleCopy) =>
+                    {
                         ObjectStatus::Dropped
                     }
                     _ => return None,
@@ -272,7 +275,7 @@ pub async fn watch_token(
     token: Token,
     progress: Arc<Progress>,
     comparisons: mpsc::Sender<oneshot::Sender<Comparison>>,
-    clock: Clock,
+    clock: MemberClock,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut tick = tokio::time::interval(limits::TOKEN_LOOK_EVERY);

@@ -2,6 +2,7 @@
 //! The handshake itself is the cloning room's; here its steps meet the log, the token and the authority.
 
 use super::{Core, consensus_failure, token_failure};
+use crate::aside;
 use crate::cloning::{
     DomainKey, ExpectHello, ExpectProof, GenerationSecrets, JoinerFacts, MemberFacts, Nonce, Proven, Secrets,
     verify_invite_proof,
@@ -156,8 +157,7 @@ impl Core {
             return key;
         }
         let (domain, group) = (self.domain.clone(), self.group);
-        let key =
-            tokio::task::spawn_blocking(move || domain.key(group)).await.expect("stretching does not panic");
+        let key = aside::start(move || domain.key(group)).await.expect("stretching does not panic");
         self.joins.domain.lock().insert(key).clone()
     }
 

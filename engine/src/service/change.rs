@@ -3,6 +3,7 @@
 use super::{Core, consensus_failure, pause};
 use crate::domain::RequestId;
 use crate::limits;
+use crate::mutant::{self, Mutant};
 use crate::state::{Command, Outcome, Rejection, RequestContext, RequestState};
 use crate::wire::{Answer, Deletion, Failure, FailureKind};
 
@@ -14,6 +15,11 @@ impl Core {
         mut state: RequestState,
     ) -> Result<RequestState, Failure> {
         self.nudge.notify_one();
+        if let RequestState::Creating(ids) = &state
+            && mutant::is_on(Mutant::AnswerBeforeSettle)
+        {
+            return Ok(RequestState::Created(ids.clone()));
+        }
         let mut applied = self.agreed.applied();
         let waited = tokio::time::timeout(limits::OVERALL, async {
             while matches!(state, RequestState::Creating(_) | RequestState::Removing(_)) {

@@ -10,6 +10,7 @@ use crate::domain::{
 };
 use crate::envelope;
 use crate::limits;
+use crate::mutant::{self, Mutant};
 use crate::state::command::{FIRST_VERSION, RequestContext};
 use crate::state::{Command, NewObject, Outcome, PartialKeys, Refusal, Rejection, RequestState};
 use crate::token::{self, Sending};
@@ -277,6 +278,10 @@ impl Core {
     /// Object ids from this primary's block, a new one if it is used up. Gaps are harmless.
     async fn take_ids(&self, count: u64) -> Result<Vec<ObjectId>, Failure> {
         let mut block = self.ids.lock().await;
+        if block.is_empty() && mutant::is_on(Mutant::ReuseAReservedBlock) {
+            let newest = self.agreed.read(|s| s.objects().last().map_or(0, |(id, _)| id.0));
+            *block = newest..newest.next_multiple_of(limits::ID_BLOCK_COUNT);
+        }
         if block.end.saturating_sub(block.start) < count {
             let reserve = Command::ReserveIds { member: self.me, count: limits::ID_BLOCK_COUNT };
             match self.consensus.propose(reserve).await.map_err(|e| consensus_failure(&e))?.1 {

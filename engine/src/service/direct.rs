@@ -3,6 +3,7 @@
 use super::create::Source;
 use super::slot::Birth;
 use super::{Core, token_failure};
+use crate::aside;
 use crate::direct::{DirectError, List, Made, session_name};
 use crate::domain::{ClientId, ContentKey, MemberId, ObjectId, RequestId};
 use crate::envelope;
@@ -73,7 +74,7 @@ impl Core {
     pub(super) async fn save_direct(&self, before: &Arc<List>, list: List) -> Result<(), Failure> {
         let internal = |e: &dyn std::fmt::Display| Failure::new(FailureKind::Internal, e);
         let (direct, before) = (self.direct.clone(), before.clone());
-        let saved = tokio::task::spawn_blocking(move || direct.save(&before, list)).await;
+        let saved = aside::start(move || direct.save(&before, list)).await;
         saved.map_err(|e| internal(&e))?.map_err(|error| match error {
             DirectError::Superseded => Failure::new(FailureKind::Busy, error),
             error => internal(&error),

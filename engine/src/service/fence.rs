@@ -5,6 +5,7 @@ use super::{Core, consensus_failure};
 use crate::clock::BootTime;
 use crate::domain::{LogIndex, MemberId};
 use crate::limits;
+use crate::mutant::{self, Mutant};
 use crate::state::{Command, GroupOption, IsolatedService};
 use crate::telemetry::Event;
 use crate::wire::{Answer, Failure, FailureKind, Lane, MemberAnswer, MemberRequest, Request, Response};
@@ -29,7 +30,10 @@ pub struct Fencing {
 impl Core {
     /// Refuses what needs a lease while this member has none. Cheap: it is asked before and after every use of a key.
     pub(super) fn fenced(&self) -> Result<(), Failure> {
-        if !self.fences() || self.fencing.lease.holds(self.clock.boot()) {
+        if !self.fences()
+            || mutant::is_on(Mutant::ServeWithoutALease)
+            || self.fencing.lease.holds(self.clock.boot())
+        {
             return Ok(());
         }
         let me = self.named(self.me);
@@ -38,6 +42,11 @@ impl Core {
             limits::LEASE.as_millis()
         );
         Err(Failure::new(FailureKind::NotInSync, text))
+    }
+
+    /// The same once the token has worked: an answer may not come after a deletion's.
+    pub(super) fn fenced_after(&self) -> Result<(), Failure> {
+        if mutant::is_on(Mutant::NoLeaseCheckAfter) { Ok(()) } else { self.fenced() }
     }
 
     /// True if members use keys under a lease alone.

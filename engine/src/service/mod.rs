@@ -40,7 +40,7 @@ pub use standby::stand_by;
 pub use vitals::Vitals;
 pub use watching::run_watching;
 
-use crate::clock::Clock;
+use crate::clock::MemberClock;
 use crate::cloning::Domain;
 use crate::consensus::{Agreed, Consensus, ConsensusError};
 use crate::direct::Direct;
@@ -53,7 +53,7 @@ use crate::state::Standing;
 use crate::telemetry::Event;
 use crate::token::{Token, TokenError, TokenVerdict};
 use crate::transport::pki::Bearer;
-use crate::transport::{Caller, ConnectionId, Handler, Links};
+use crate::transport::{Caller, ConnectionId, Handler, Peers};
 use crate::virtual_slot::sealed::Sessions;
 use crate::wire::{
     Answer, ClientRequest, Comparison, Failure, FailureKind, Lane, MemberAnswer, MemberRequest, Report,
@@ -99,7 +99,7 @@ pub struct Core {
     /// Asks the reconciler for a full comparison.
     pub comparisons: mpsc::Sender<oneshot::Sender<Comparison>>,
     /// To other members.
-    pub links: Arc<Links>,
+    pub links: Arc<dyn Peers>,
     /// What the primary knows of members.
     pub watch: Mutex<Watch>,
     /// What members said of their fitness to lead.
@@ -123,7 +123,7 @@ pub struct Core {
     /// What this member tells of itself.
     pub telemetry: Telemetry,
     /// Time.
-    pub clock: Clock,
+    pub clock: MemberClock,
     /// True while this member is a standby that hears no active one: then it serves.
     pub stands_in: AtomicBool,
     /// When this member started: the isolation grace runs from here.
@@ -266,9 +266,11 @@ impl Handler for Service {
         self.0.agreed.read(|state| match (state.group(), bearer) {
             // A member that has no state yet trusts the group's authority alone, as to members.
             (None, bearer) => matches!(bearer, Bearer::Member(_)),
-            (Some(_), Bearer::Member(named)) => {
-                state.member(named.member).is_some_and(|row| row.card.tls == named.tls)
-            }
+            // So does one that is behind, where somebody has joined since: that may be the only one to hear the rest from.
+            (Some(_), Bearer::Member(named)) => match state.member(named.member) {
+                Some(row) => row.card.tls == named.tls,
+                None => state.is_to_come(named.member),
+            },
             (Some(_), Bearer::Application(named)) => state.applications().has(&named.name, named.tls),
         })
     }
@@ -307,7 +309,8 @@ impl Core {
                 Ok(MemberAnswer::ReadIndex(index))
             }
             MemberRequest::Forward(request) => {
-                let answer = self.client_here(*request).await?;
+                let done = self.client_here(*request).await;
+                let answer = self.gone_for_all(done).await?;
                 Ok(MemberAnswer::Forwarded(Box::new(answer)))
             }
             MemberRequest::Announce(card) => {

@@ -5,6 +5,7 @@ use super::lease::{self, Grants};
 use super::way_back::{Left, take_back};
 use crate::domain::{LogIndex, MemberId, ObjectId, RequestId};
 use crate::limits;
+use crate::mutant::{self, Mutant};
 use crate::state::{
     Command, LeaveReason, Member, Object, PartialKeys, Phase, Refusal, Settlement, Standing, State, Verdict,
 };
@@ -83,6 +84,9 @@ pub fn decide(state: &State, watch: &Watch, now: Instant) -> Vec<Command> {
     commands.extend(lease::confirmations(state, &watch.grants));
     let settlements: Vec<Settlement> = state
         .unsettled()
+        .filter(|request| {
+            !mutant::is_on(Mutant::ResumeNothing) || watch.waiting.get(request) > watch.since.as_ref()
+        })
         .filter_map(|request| settle(state, watch, now, request))
         .take(limits::SETTLEMENTS_PER_ENTRY_MAX)
         .collect();
@@ -99,8 +103,8 @@ fn standing(state: &State, watch: &Watch, now: Instant, id: MemberId, member: &M
         Standing::Entering(entered) => match leave_reason(state, watch, now, id) {
             Some(reason) => Some(Command::LeaveInSync { member: id, reason }),
             None => heard
-                .filter(|h| h.reached >= *entered)
-                .map(|h| Command::ReachInSync { member: id, reached: h.reached }),
+                .filter(|h| h.reached >= *entered || mutant::is_on(Mutant::CountALearner))
+                .map(|h| Command::ReachInSync { member: id, reached: h.reached.max(*entered) }),
         },
         Standing::InSync => {
             let last = state.in_sync().len() == 1;
@@ -173,6 +177,11 @@ fn settle(state: &State, watch: &Watch, now: Instant, request: RequestId) -> Opt
             }
             MemberVerdict::Refused(refusal) => {
                 return Some(Settlement { request, verdict: Verdict::Aborted(refusal) });
+            }
+            MemberVerdict::Waiting
+                if !removes && !holders.is_empty() && mutant::is_on(Mutant::AnswerBeforeInSyncHolds) =>
+            {
+                holders.insert(member);
             }
             MemberVerdict::Waiting => return None,
         }

@@ -103,7 +103,7 @@ impl Core {
         };
         let working = tokio::time::timeout(limits::ATTEMPT, self.operate(name, usage)).await;
         let output = working.map_err(|_| self.late())??;
-        self.fenced()?;
+        self.fenced_after()?;
         match self.settled(usage.object) {
             // Removed while the token worked: the answer would come after the deletion's.
             None => return Err(not_found(usage.object)),

@@ -1,6 +1,7 @@
 //! How fit this member is to lead: its uptime, its disk, its monitored interfaces, and what an operator said of it.
 
 use super::Core;
+use crate::aside::{self, Aside};
 use crate::limits;
 use crate::telemetry::Event;
 use crate::wire::{Fitness, TokenHealth};
@@ -9,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use tracing::warn;
 
@@ -117,7 +117,7 @@ pub(super) async fn vitals_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>
     let mut tick = tokio::time::interval(limits::MEMBER_HEARTBEAT);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut was_healthy, mut stall) = (true, Stall::default());
-    let mut looking: Option<JoinHandle<Seen>> = None;
+    let mut looking: Option<Aside<Seen>> = None;
     while !*stop.borrow() {
         tokio::select! {
             _ = tick.tick() => {}
@@ -126,7 +126,7 @@ pub(super) async fn vitals_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>
         // A look that hangs keeps its thread: there is one at a time.
         let looked = looking.get_or_insert_with(|| {
             let (folder, interfaces) = (core.vitals.folder.clone(), core.vitals.interfaces.clone());
-            tokio::task::spawn_blocking(move || look(&folder, &interfaces))
+            aside::start(move || look(&folder, &interfaces))
         });
         let ended = tokio::time::timeout(limits::ATTEMPT, looked).await;
         if ended.is_ok() {

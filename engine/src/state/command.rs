@@ -5,8 +5,8 @@ use super::duty::{AutoRecovery, Duty};
 use super::pins::{AttemptTag, PinHash};
 use crate::clock::UnixMillis;
 use crate::domain::{
-    ApplicationName, ClientId, ClientName, ContentKey, Envelope, Fingerprint, Generation, GroupId, Lineage,
-    LogIndex, MemberCard, MemberId, ObjectClass, ObjectId, RequestId, Role, Version,
+    ApplicationName, ClientName, ContentKey, Envelope, Fingerprint, Generation, GroupId, Lineage, LogIndex,
+    MemberCard, MemberId, ObjectClass, ObjectId, RequestId, Role, Version,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -236,9 +236,7 @@ impl fmt::Display for Command {
             Self::Recover { member } => write!(f, "Recover {member}"),
             Self::SetPriority { member, priority } => write!(f, "SetPriority {member} {priority}"),
             Self::ConfirmFence { member, since } => write!(f, "ConfirmFence {member} since {since}"),
-            Self::Differ { request, object, version } => {
-                write!(f, "Differ {} {object} {version}", request.id)
-            }
+            Self::Differ { request, object, .. } => write!(f, "Differ {} {object}", request.id),
         }
     }
 }
@@ -596,9 +594,6 @@ pub enum Rejection {
     )]
     LastActive(MemberId),
 }
-
-/// A client's place in the request table; see [`ClientId`] for how old ones are forgotten.
-pub type Client = ClientId;
 
 /// A version that follows none.
 pub const FIRST_VERSION: Version = Version(1);

@@ -130,6 +130,15 @@ mod tests {
     }
 
     #[test]
+    fn only_who_was_never_admitted_here_is_to_come() {
+        let mut state = three();
+        assert!(state.is_to_come(MemberId(4)) && !state.is_to_come(MemberId(3)));
+        apply(&mut state, Command::RemoveMember { member: MemberId(3) });
+        assert!(!state.is_to_come(MemberId(3)), "a removed one never comes again");
+        assert!(State::default().is_to_come(MemberId(1)));
+    }
+
+    #[test]
     fn a_survivor_keeps_everything_but_the_others() {
         let mut state = three();
         fence(&mut state, IsolatedService::Fence);

@@ -7,6 +7,8 @@ mod apply;
 pub mod command;
 mod duty;
 mod isolation;
+#[cfg(all(test, feature = "test-hooks"))]
+mod mistakes;
 mod objects;
 pub mod pins;
 #[cfg(test)]
@@ -230,6 +232,12 @@ impl State {
     /// One member.
     pub fn member(&self, id: MemberId) -> Option<&Member> {
         self.members.get(&id)
+    }
+
+    /// True if this state has admitted nobody of this id yet, and removed nobody: ids only grow. A later state may know
+    /// the member.
+    pub fn is_to_come(&self, id: MemberId) -> bool {
+        id.0 >= self.next_member
     }
 
     /// The members that settling needs: in sync, or entering.

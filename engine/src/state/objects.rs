@@ -11,6 +11,7 @@ use crate::limits::{
     ENVELOPE_MAX_BYTES, ID_BLOCK_COUNT, MEMBERS_MAX, OBJECTS_PER_REQUEST_MAX, RESERVED_IDS_MAX,
     SETTLEMENTS_PER_ENTRY_MAX,
 };
+use crate::mutant::{self, Mutant};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Ids end below the top bit: handles with it set are a client's own session objects.
@@ -26,7 +27,9 @@ impl State {
         if count == 0 || OBJECT_ID_END - first < count {
             return Err(malformed("no ids were asked for, or none are left"));
         }
-        self.next_object = first + count;
+        if !mutant::is_on(Mutant::ReuseAnId) {
+            self.next_object = first + count;
+        }
         let reserved = self.reserved.entry(member).or_default();
         reserved.extend((first..first + count).map(ObjectId));
         // Leftovers of a primary's earlier blocks lapse: gaps are allowed, an unbounded list is not.
@@ -78,7 +81,7 @@ impl State {
             if Some(content.generation) != self.generation() {
                 return Err(Rejection::StaleGeneration(content.generation));
             }
-            if self.reserver(content.object).is_none() {
+            if self.reserver(content.object).is_none() && !mutant::is_on(Mutant::ReuseAReservedBlock) {
                 return Err(Rejection::IdNotFree(content.object));
             }
         }

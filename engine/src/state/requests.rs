@@ -3,6 +3,7 @@
 use super::{Rejection, RequestContext, RequestState};
 use crate::domain::{ClientId, LogIndex, RequestId};
 use crate::limits::{CLIENTS_MAX, OUTCOMES_PER_CLIENT_MAX};
+use crate::mutant::{self, Mutant};
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +46,7 @@ impl RequestTable {
         let client = self.clients.get(&request.id.client);
         match client.and_then(|row| row.outcomes.get(&request.id.sequence)) {
             None => Ok(None),
+            Some(_) if mutant::is_on(Mutant::ApplyTwice) => Ok(None),
             Some(row) if row.parameters == request.parameters => Ok(Some(row.state.clone())),
             Some(_) => Err(Rejection::ParametersDiffer),
         }

@@ -183,6 +183,8 @@ events! {
     NoEndThread = "1712";
     /// The member's process ended badly and is started again.
     MemberRestarted = "1713";
+    /// A known mistake is switched on.
+    MutantOn = "1714";
 }
 
 #[cfg(test)]

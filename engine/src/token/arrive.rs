@@ -3,7 +3,7 @@
 
 use super::carry::{self, Fresh};
 use super::der::{self, PublicKey};
-use super::ffi::{Handle, Session};
+use super::door::{Handle, Session};
 use super::keys::is_sensitive;
 use super::template::Template;
 use super::vault::{Passing, Vault};

@@ -2,7 +2,7 @@
 
 use super::TokenError;
 use super::der::{self, OCTET_STRING, Pkcs8, PublicKey, Reader, element};
-use super::ffi::{Handle, Session};
+use super::door::{Handle, Session};
 use super::proof::{self, coordinate_bytes, curve_params};
 use super::template::{self, Template};
 use super::vault::Passing;

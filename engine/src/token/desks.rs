@@ -3,8 +3,8 @@
 
 use super::TokenError;
 use super::calls::{Calls, Work};
-use super::ffi::Session;
-use super::vault::Vault;
+use super::door::Session;
+use super::vault::{Vault, broken};
 use crate::clock::Clock;
 use crate::limits;
 use parking_lot::{Condvar, Mutex};
@@ -12,7 +12,15 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
-pub(super) type Job = Box<dyn FnOnce(&Vault, &mut Desk) + Send>;
+/// A job, for whoever has a desk.
+pub(super) trait Job: Send {
+    fn kind(&self) -> Work;
+
+    /// False once nobody waits for its answer any more: a deadline has passed.
+    fn is_wanted(&self) -> bool;
+
+    fn run(self: Box<Self>, vault: &Vault, desk: &mut Desk);
+}
 
 /// A thread's own session, opened when first needed and dropped after an error: a failed operation can leave a
 /// session answering CKR_OPERATION_ACTIVE for ever.
@@ -30,7 +38,7 @@ impl Desk {
             None => {
                 // Opening changes the token's table of sessions, so it counts as a write.
                 let _exclusive = vault.gate.write();
-                vault.module.open(vault.slot)?
+                vault.module.open(vault.slot).map_err(broken)?
             }
         };
         let done = work(&session);
@@ -52,7 +60,7 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct Waiting {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<Box<dyn Job>>,
     closed: bool,
 }
 
@@ -62,7 +70,7 @@ impl Queue {
         self.inner.lock().jobs.len()
     }
 
-    pub fn push(&self, job: Job, first: bool) -> Result<(), TokenError> {
+    pub fn push(&self, job: Box<dyn Job>, first: bool) -> Result<(), TokenError> {
         let mut waiting = self.inner.lock();
         if waiting.closed {
             return Err(TokenError::Closed);
@@ -80,7 +88,7 @@ impl Queue {
     }
 
     /// The next job; None once the queue is closed.
-    pub fn pop(&self) -> Option<Job> {
+    pub fn pop(&self) -> Option<Box<dyn Job>> {
         let mut waiting = self.inner.lock();
         loop {
             if waiting.closed {
@@ -91,6 +99,12 @@ impl Queue {
             }
             self.filled.wait(&mut waiting);
         }
+    }
+
+    /// The next job, if there is one.
+    #[cfg(feature = "test-hooks")]
+    pub fn take(&self) -> Option<Box<dyn Job>> {
+        self.inner.lock().jobs.pop_front()
     }
 
     pub fn close(&self) {

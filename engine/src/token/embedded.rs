@@ -5,8 +5,8 @@
 //! when it opens a database, so a live token never depends on one.
 
 use super::TokenError;
+use super::door::{ALREADY_INITIALIZED, Module};
 use super::error::rv_name;
-use super::ffi::{ALREADY_INITIALIZED, Module};
 use parking_lot::Mutex;
 use std::fmt::Write as _;
 use std::fs;

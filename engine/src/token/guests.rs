@@ -2,7 +2,7 @@
 //! session objects up to a bound, the longest unused going first, and made again from their content when needed.
 
 use super::der::PublicKey;
-use super::ffi::Handle;
+use super::door::Handle;
 use super::keys::Material;
 use super::vault::{Copies, Vault};
 use super::{TokenError, carry};

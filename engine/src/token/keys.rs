@@ -2,7 +2,7 @@
 
 use super::carry::{self, Fresh};
 use super::der::PublicKey;
-use super::ffi::{Handle, Session};
+use super::door::{Handle, Session};
 use super::tag::Tag;
 use super::template::{self, Template};
 use super::vault::{Copies, Passing, Vault};

@@ -2,15 +2,17 @@
 //! linked in; above the loader nothing knows the difference. A token's calls run on threads of its own. What it holds
 //! is known from memory; it is searched once, when it is opened.
 //!
-//! - `ffi` is the door to C, `embedded` makes kryoptic's slots, `slot` opens and initialises tokens.
+//! - `ffi` is the door to C, beside which a simulation has a `model`; `embedded` makes kryoptic's slots, `slot` opens and
+//!   initialises tokens.
 //! - `probe` finds out what a token can do, `proof` knows keys by using them, `carry` wraps them.
 //! - `keys` and `smk` are what a member keeps in its token for the group, `guests` what applications' sessions bring.
 //! - `uses` operates with keys and wraps them, `arrive` takes in what applications unwrap and derive; `task` hands jobs
-//!   to the threads, `calls` sees which of them hang.
+//!   to the threads (`crew`), `calls` sees which of them hang.
 
 mod arrive;
 mod calls;
 mod carry;
+mod crew;
 pub(crate) mod der;
 mod desks;
 #[cfg(feature = "embedded")]
@@ -19,6 +21,8 @@ mod error;
 mod ffi;
 mod guests;
 mod keys;
+#[cfg(feature = "test-hooks")]
+mod model;
 mod outside;
 mod parameters;
 mod probe;
@@ -33,6 +37,13 @@ mod template;
 mod tests;
 mod uses;
 mod vault;
+
+#[cfg(not(feature = "test-hooks"))]
+use ffi as door;
+#[cfg(feature = "test-hooks")]
+use model::door;
+#[cfg(feature = "test-hooks")]
+pub use model::{ModelToken, TokenFault};
 
 pub(crate) use carry::public_facts;
 pub use error::{TokenError, TokenVerdict};
@@ -84,6 +95,9 @@ pub enum ModuleSource {
         /// The shared object.
         path: PathBuf,
     },
+    /// A token in memory, whose jobs need no threads.
+    #[cfg(feature = "test-hooks")]
+    Model(std::sync::Arc<ModelToken>),
 }
 
 /// Which of a library's tokens is meant.

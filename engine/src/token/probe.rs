@@ -2,7 +2,7 @@
 
 use super::TokenError;
 use super::carry;
-use super::ffi::{Handle, Module, Session};
+use super::door::{Handle, Module, Session};
 use super::template::{self, Template};
 use super::vault::Passing;
 use crate::domain::{

@@ -3,7 +3,7 @@
 
 use super::TokenError;
 use super::der::{OBJECT, PublicKey, element};
-use super::ffi::{Handle, Operation, Session};
+use super::door::{Handle, Operation, Session};
 use crate::domain::{Curve, KeyAlgorithm, Mechanism};
 use aws_lc_rs::digest;
 use aws_lc_rs::signature::{self, UnparsedPublicKey, VerificationAlgorithm};

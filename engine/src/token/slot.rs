@@ -1,7 +1,7 @@
 //! From a configuration to an open token: the library, the slot, the login, the sweep, the index.
 
+use super::door::{Handle, Module, Session, TokenInfo, User};
 use super::error::{Fault, rv_name};
-use super::ffi::{Handle, Module, Session, TokenInfo, User};
 use super::probe;
 use super::tag::Tag;
 use super::template::{self, Template};
@@ -57,6 +57,8 @@ pub(super) fn open(config: &TokenConfig) -> Result<Vault, TokenError> {
     let default = match config.source {
         ModuleSource::Embedded { .. } => Residency::Session,
         ModuleSource::Library { .. } => Residency::Token,
+        #[cfg(feature = "test-hooks")]
+        ModuleSource::Model(_) => Residency::Token,
     };
     let residency = config.residency.unwrap_or(default);
     let identity = TokenIdentity {
@@ -140,6 +142,8 @@ fn find(source: &ModuleSource, choice: &SlotChoice) -> Result<(&'static Module, 
             return if fits(choice, &info) { Ok((module, slot)) } else { Err(no_slot(choice, &[info])) };
         }
         ModuleSource::Library { path } => path,
+        #[cfg(feature = "test-hooks")]
+        ModuleSource::Model(token) => return only(token.module(), choice),
     };
     let module = load(path)?;
     let mut tokens = Vec::new();
@@ -154,6 +158,14 @@ fn find(source: &ModuleSource, choice: &SlotChoice) -> Result<(&'static Module, 
         (Some((slot, _)), None) => Ok((module, *slot)),
         _ => Err(no_slot(choice, &tokens.into_iter().map(|(_, info)| info).collect::<Vec<_>>())),
     }
+}
+
+/// The only slot, if the token in it was initialised and is the one that is meant.
+#[cfg(feature = "test-hooks")]
+fn only(module: &'static Module, choice: &SlotChoice) -> Result<(&'static Module, u64), TokenError> {
+    let info = module.token_info(0)?;
+    let made = info.flags & CKF_TOKEN_INITIALIZED != 0;
+    if made && fits(choice, &info) { Ok((module, 0)) } else { Err(no_slot(choice, &[info])) }
 }
 
 fn fits(choice: &SlotChoice, info: &TokenInfo) -> bool {
@@ -287,6 +299,17 @@ pub fn initialize(source: &ModuleSource, label: &str, so_pin: &Pin, pin: &Pin) -
             initialize_slot(module, slot, label, so_pin, pin)
         }
         ModuleSource::Embedded { folder } => initialize_folder(folder, label, so_pin, pin),
+        #[cfg(feature = "test-hooks")]
+        ModuleSource::Model(token) => {
+            let module = token.module();
+            match only(module, &SlotChoice::Only) {
+                Ok(_) => {
+                    let found = "the model is a token".to_string();
+                    Err(TokenError::Exists { found, anew: "take another one" })
+                }
+                Err(_) => initialize_slot(module, 0, label, so_pin, pin),
+            }
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::carry;
 use super::der::PublicKey;
-use super::ffi::{Handle, Session};
+use super::door::{Handle, Session};
 use super::tag::Tag;
 use super::template::{self, Template};
 use super::vault::{MemberKey, Passing, Smk, Vault};

@@ -1,15 +1,16 @@
-//! The token's threads, and the handle that hands them jobs. The only file of the room that awaits.
+//! The handle that hands a token's threads their jobs, and awaits what comes of them.
 
 use super::arrive::Arrival;
 use super::calls::Work;
-use super::desks::{Bench, Desk, Job, Queue};
-use super::ffi::Session;
+use super::crew::{Crew, Errand};
+use super::desks::Desk;
+use super::door::Session;
 use super::outside::encrypt;
 use super::smk::Purpose;
-use super::vault::{Index, Ledger, Vault};
+use super::vault::{Index, Vault};
 use super::{
     Inventory, MemberKeys, NewSmk, Originated, Sending, SmkPresence, TokenConfig, TokenError, TokenVerdict,
-    UsedKey, slot,
+    UsedKey,
 };
 use crate::clock::Clock;
 use crate::domain::{
@@ -20,43 +21,17 @@ use crate::limits;
 use crate::telemetry::Event;
 use crate::wire::{SessionName, UseKind};
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use zeroize::Zeroizing;
-
-struct Shared {
-    queue: Arc<Queue>,
-    bench: Bench,
-    ledger: Arc<Ledger>,
-    /// Keys being generated: they may block a token for seconds.
-    generating: AtomicUsize,
-    /// Jobs and uses since it was opened.
-    calls: AtomicU64,
-    /// Closed when the last thread has gone.
-    alive: watch::Receiver<()>,
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.bench.close();
-        self.queue.close();
-        // A process that ends while a thread is still closing its session would run the library's destructors under
-        // it: SoftHSM has been seen to crash so.
-        let until = Clock.now() + limits::CLOSE_GRACE;
-        while (self.alive.has_changed().is_ok() || self.bench.is_lent()) && Clock.now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
 
 /// A cheap handle on one open token. The token closes when the last handle is dropped (which waits up to
 /// [`limits::CLOSE_GRACE`] for its threads), or by [`Token::close`].
 #[derive(Clone)]
 pub struct Token {
-    shared: Arc<Shared>,
+    crew: Arc<Crew>,
 }
 
 impl Token {
@@ -66,42 +41,7 @@ impl Token {
     /// # Errors
     /// No such library, folder or token; a wrong PIN; a token that cannot wrap keys; or one already open here.
     pub fn open(config: TokenConfig) -> Result<Self, TokenError> {
-        let vault = Arc::new(slot::open(&config)?);
-        let (life, alive) = watch::channel(());
-        let life = Arc::new(life);
-        let queue = Arc::new(Queue::default());
-        let ledger = vault.ledger.clone();
-        let bench = Bench::new(Arc::downgrade(&vault), ledger.calls.clone());
-        let shared = Shared {
-            queue: queue.clone(),
-            bench,
-            ledger,
-            generating: AtomicUsize::new(0),
-            calls: AtomicU64::new(0),
-            alive,
-        };
-        for number in 0..limits::TOKEN_THREADS {
-            let (vault, queue, life) = (vault.clone(), queue.clone(), life.clone());
-            let run = move || {
-                let mut desk = Desk::default();
-                while let Some(job) = queue.pop() {
-                    // A job that panics loses its session and its answer, not the thread.
-                    if catch_unwind(AssertUnwindSafe(|| job(&vault, &mut desk))).is_err() {
-                        desk = Desk::default();
-                    }
-                }
-                // Sessions close before the end of this thread's life is told.
-                drop(desk);
-                drop(vault);
-                drop(life);
-            };
-            let started = std::thread::Builder::new().name(format!("token-{number}")).spawn(run);
-            started.map_err(|error| TokenError::Module {
-                path: "threads".into(),
-                reason: format!("the system starts no thread: {error}"),
-            })?;
-        }
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { crew: Arc::new(Crew::start(&config)?) })
     }
 
     /// A job of the token's threads. Given up, and refused, while another one hangs; the canary alone is not.
@@ -110,21 +50,14 @@ impl Token {
         kind: Work,
         work: impl FnOnce(&Vault, &mut Desk) -> Result<T, TokenError> + Send + 'static,
     ) -> Result<T, TokenError> {
-        self.shared.calls.fetch_add(1, Ordering::Relaxed);
+        self.crew.calls.fetch_add(1, Ordering::Relaxed);
         let (tell, told) = oneshot::channel();
-        let job: Job = Box::new(move |vault, desk| {
-            // Nobody waits for the answer any more: a deadline has passed.
-            if !tell.is_closed() {
-                let _call = vault.ledger.calls.begin(kind, Clock.now());
-                let _ = tell.send(work(vault, desk));
-            }
-        });
-        let calls = &self.shared.ledger.calls;
+        let calls = &self.crew.ledger.calls;
         let first = kind == Work::Canary;
         if !first {
             calls.refuse_hanging()?;
         }
-        self.shared.queue.push(job, first)?;
+        self.crew.hand_in(Box::new(Errand { kind, tell, work }), first)?;
         let mut hangs = calls.hangs();
         let done = tokio::select! {
             biased;
@@ -133,13 +66,18 @@ impl Token {
                 return Err(TokenError::Hangs(time.unwrap_or_default().as_secs()));
             }
         };
-        done.inspect_err(|error| self.doubt(error))
+        // That the canary fails is heard by whoever had it sing: it sings again when it is time.
+        done.inspect_err(|error| {
+            if !first {
+                self.doubt(error)
+            }
+        })
     }
 
     /// Has the canary sing soon if an error may mean that the token is broken.
     fn doubt(&self, error: &TokenError) {
         if error.verdict() == TokenVerdict::Failed {
-            self.shared.ledger.calls.doubt.notify_one();
+            self.crew.ledger.calls.doubt.notify_one();
         }
     }
 
@@ -157,29 +95,29 @@ impl Token {
 
     /// Jobs that wait for the token's threads, and calls since it was opened.
     pub fn load(&self) -> (usize, u64) {
-        (self.shared.queue.waiting(), self.shared.calls.load(Ordering::Relaxed))
+        (self.crew.queue.waiting(), self.crew.calls.load(Ordering::Relaxed))
     }
 
     /// What the token was proved to do.
     pub fn profile(&self) -> &Profile {
-        &self.shared.ledger.profile
+        &self.crew.ledger.profile
     }
 
     /// Says whose keys these are, once the group is known. Copies found in the token show as version 0 until they
     /// are imported (and so verified) again.
     pub fn bind(&self, group: GroupId) {
-        self.shared.ledger.index.lock().bind(group);
+        self.crew.ledger.index.lock().bind(group);
     }
 
     /// What the token holds, from memory. Version 0 stands for copies that were found at open and are not verified.
     pub fn held(&self) -> BTreeMap<ObjectId, Version> {
-        let index = self.shared.ledger.index.lock();
+        let index = self.crew.ledger.index.lock();
         index.keys.iter().map(|(id, copies)| (*id, Index::version(copies))).collect()
     }
 
     /// The same for one object; None if the token has no copy of it.
     pub fn held_version(&self, object: ObjectId) -> Option<Version> {
-        self.shared.ledger.index.lock().keys.get(&object).map(Index::version)
+        self.crew.ledger.index.lock().keys.get(&object).map(Index::version)
     }
 
     /// The member's RSA public keys; the pairs are made if the token has none.
@@ -377,7 +315,7 @@ impl Token {
 
     /// Says from memory if the token knows a session object. It may be put out before it is used.
     pub fn knows_session(&self, name: SessionName) -> bool {
-        self.shared.ledger.index.lock().guests.knows(name)
+        self.crew.ledger.index.lock().guests.knows(name)
     }
 
     /// Makes the copy of a session object that has ended go. Absence is success.
@@ -519,8 +457,12 @@ impl Token {
         mechanism: &Mechanism,
         data: &[u8],
     ) -> Result<Zeroizing<Vec<u8>>, TokenError> {
-        self.shared.calls.fetch_add(1, Ordering::Relaxed);
-        let done = self.shared.bench.with(|vault, desk| {
+        self.crew.calls.fetch_add(1, Ordering::Relaxed);
+        if self.crew.is_model() {
+            // Its jobs take virtual time, which nobody can wait for here.
+            return Err(TokenError::Busy(self.crew.queue.waiting()));
+        }
+        let done = self.crew.bench.with(|vault, desk| {
             desk.with(vault, |session| vault.operate(session, key, kind, mechanism, data))
         });
         done.inspect_err(|error| self.doubt(error))
@@ -529,22 +471,22 @@ impl Token {
     /// Looks if a job hangs at the token: for how long it has been there. While one does, others are refused and those
     /// under way are given up by [`TokenError::Hangs`]; to be asked often, since nobody else notices.
     pub fn hangs(&self) -> Option<Duration> {
-        self.shared.ledger.calls.look(Clock.now()).inspect(|_| self.shared.bench.wake())
+        self.crew.ledger.calls.look(Clock.now()).inspect(|_| self.crew.bench.wake())
     }
 
     /// True if a job hung when [`Token::hangs`] last looked.
     pub fn is_hung(&self) -> bool {
-        self.shared.ledger.calls.is_hung()
+        self.crew.ledger.calls.is_hung()
     }
 
     /// Says that the token may be broken: another one did what it would not.
     pub fn suspect(&self) {
-        self.shared.ledger.calls.doubt.notify_one();
+        self.crew.ledger.calls.doubt.notify_one();
     }
 
     /// Waits until an error says that the token may be broken.
     pub async fn doubted(&self) {
-        self.shared.ledger.calls.doubt.notified().await;
+        self.crew.ledger.calls.doubt.notified().await;
     }
 
     /// Really uses a key that lies in the token, ahead of all waiting jobs. An open session proves nothing.
@@ -553,7 +495,7 @@ impl Token {
     /// The token fails, or gives no answer within [`limits::CANARY_LIMIT`] ([`limits::GENERATE_ATTEMPT`] while it
     /// generates a key, which blocks some tokens).
     pub async fn canary(&self) -> Result<(), TokenError> {
-        let busy = self.shared.generating.load(Ordering::Relaxed) > 0;
+        let busy = self.crew.generating.load(Ordering::Relaxed) > 0;
         let limit = if busy { limits::GENERATE_ATTEMPT } else { limits::CANARY_LIMIT };
         let sing = self.job(Work::Canary, |vault, desk| {
             desk.with(vault, |session| {
@@ -570,9 +512,8 @@ impl Token {
     /// Closes the token: running jobs end, waiting ones answer [`TokenError::Closed`], sessions close. A thread that
     /// hangs in the token is left behind after [`limits::CANARY_LIMIT`].
     pub async fn close(self) {
-        self.shared.bench.close();
-        self.shared.queue.close();
-        let mut alive = self.shared.alive.clone();
+        self.crew.close();
+        let mut alive = self.crew.alive.clone();
         let gone = async { while alive.changed().await.is_ok() {} };
         if tokio::time::timeout(limits::CANARY_LIMIT, gone).await.is_err() {
             tracing::error!(
@@ -590,8 +531,8 @@ impl Token {
                 self.0.fetch_sub(1, Ordering::Relaxed);
             }
         }
-        self.shared.generating.fetch_add(1, Ordering::Relaxed);
-        let _busy = Busy(&self.shared.generating);
+        self.crew.generating.fetch_add(1, Ordering::Relaxed);
+        let _busy = Busy(&self.crew.generating);
         work.await
     }
 }

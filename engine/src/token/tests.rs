@@ -1,6 +1,6 @@
 //! What only the room itself can see of an embedded token: every object in it, by its own session.
 
-use super::ffi::Operation;
+use super::door::Operation;
 use super::smk::Purpose;
 use super::template::{self, Template};
 use super::{

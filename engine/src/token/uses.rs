@@ -1,6 +1,6 @@
 //! Using keys.
 
-use super::ffi::{Handle, Operation, SIGNATURE_INVALID, Session};
+use super::door::{Handle, Operation, SIGNATURE_INVALID, Session};
 use super::slot::{Seen, look};
 use super::smk::{Purpose, oaep};
 use super::tag::Tag;

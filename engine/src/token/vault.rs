@@ -2,8 +2,8 @@
 
 use super::calls::Calls;
 use super::der::PublicKey;
+use super::door::{Handle, Module, Session};
 use super::error::Fault;
-use super::ffi::{Handle, Module, Session};
 use super::guests::Guests;
 use super::probe::Abilities;
 use super::tag::Tag;
@@ -212,7 +212,8 @@ impl Vault {
     }
 }
 
-fn broken(fault: Fault) -> TokenError {
+/// The error of a call that a working token never refuses.
+pub(super) fn broken(fault: Fault) -> TokenError {
     TokenError::from(fault).judged(TokenVerdict::Failed)
 }
 

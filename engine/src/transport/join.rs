@@ -2,15 +2,49 @@
 
 use super::connection::{self, Connection, Watch};
 use super::pki::Named;
-use super::{LinkError, hello, tls};
+use super::{LinkError, Sponsor, Sponsors, hello, tls};
 use crate::client::tcp;
 use crate::domain::Fingerprint;
 use crate::limits;
 use crate::wire::{Failure, FailureKind, Hello, JoinAnswer, JoinRequest, Request, Response};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
+
+/// Reaches members over TLS with the invitation's authority pinned.
+pub struct Pinned;
+
+impl Sponsors for Pinned {
+    fn connect<'a>(
+        &'a self,
+        address: &'a str,
+        authority: Fingerprint,
+    ) -> BoxFuture<'a, Result<Box<dyn Sponsor>, Failure>> {
+        async move {
+            let client = JoinClient::connect(address, authority).await?;
+            Ok(Box::new(client) as Box<dyn Sponsor>)
+        }
+        .boxed()
+    }
+}
+
+impl Sponsor for JoinClient {
+    fn call(&self, request: JoinRequest, deadline: Duration) -> BoxFuture<'_, Result<JoinAnswer, Failure>> {
+        async move {
+            match self.connection.call(&Request::Join(request), Instant::now() + deadline).await? {
+                Response::Join(answer) => Ok(answer),
+                Response::Failed(failure) => Err(failure),
+                Response::Member(_) | Response::Client(_) => {
+                    Err(Failure::new(FailureKind::Internal, "the member answered another question"))
+                }
+            }
+        }
+        .boxed()
+    }
+}
 
 /// A connection of a joiner to a member. The steps of a join run on one connection.
 pub struct JoinClient {
@@ -29,17 +63,6 @@ impl JoinClient {
             let failure = Failure::from(error);
             Failure::new(failure.kind, format!("{address}: {}", failure.message))
         })
-    }
-
-    /// Asks, and waits for the answer for at most `deadline`.
-    pub async fn call(&self, request: JoinRequest, deadline: Duration) -> Result<JoinAnswer, Failure> {
-        match self.connection.call(&Request::Join(request), Instant::now() + deadline).await? {
-            Response::Join(answer) => Ok(answer),
-            Response::Failed(failure) => Err(failure),
-            Response::Member(_) | Response::Client(_) => {
-                Err(Failure::new(FailureKind::Internal, "the member answered another question"))
-            }
-        }
     }
 
     /// Who answers, by the certificate that the authority signed.

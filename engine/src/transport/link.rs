@@ -3,7 +3,7 @@
 
 use super::connection::{self, Connection, Watch};
 use super::pki::PkiError;
-use super::{Directory, Identity, LinkError, hello, random, tls};
+use super::{Directory, Identity, LinkError, Peers, hello, random, tls};
 use crate::client::tcp;
 use crate::domain::{Fingerprint, GroupId, MemberId};
 use crate::limits;
@@ -70,28 +70,37 @@ impl Links {
         }))
     }
 
-    /// Asks a member and waits for its answer, for at most `deadline`. May be dropped at any time; the request may
-    /// have been sent by then.
-    pub async fn call(
+    #[cfg(test)]
+    pub(super) fn open_connection(&self, to: MemberId, lane: Lane) -> Option<Arc<Connection>> {
+        match self.0.table.lock().slots.get(&(to, lane)) {
+            Some(Slot::Open(connection)) => Some(connection.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl Peers for Links {
+    fn call(
         &self,
         to: MemberId,
         lane: Lane,
         request: Request,
         deadline: Duration,
-    ) -> Result<Response, LinkError> {
+    ) -> BoxFuture<'_, Result<Response, LinkError>> {
         let deadline = Instant::now() + deadline;
-        let connection = match self.0.find(to, lane)? {
-            Found::Open(connection) => connection,
-            Found::Connecting(attempt) => timeout_at(deadline, attempt).await.map_err(|_| {
-                LinkError::Unreachable(format!("no connection to {to} before the deadline"))
-            })??,
-        };
-        connection.call(&request, deadline).await
+        async move {
+            let connection = match self.0.find(to, lane)? {
+                Found::Open(connection) => connection,
+                Found::Connecting(attempt) => timeout_at(deadline, attempt).await.map_err(|_| {
+                    LinkError::Unreachable(format!("no connection to {to} before the deadline"))
+                })??,
+            };
+            connection.call(&request, deadline).await
+        }
+        .boxed()
     }
 
-    /// True if a member's process is gone: its machine has refused the last try to connect, and no connection to it is
-    /// open. Not true of one that hangs or that no way leads to.
-    pub fn is_absent(&self, member: MemberId) -> bool {
+    fn is_absent(&self, member: MemberId) -> bool {
         let table = self.0.table.lock();
         let open = |(key, slot): (&(MemberId, Lane), &Slot)| match slot {
             Slot::Open(connection) => key.0 == member && connection.is_open(),
@@ -100,14 +109,11 @@ impl Links {
         table.absent.contains(&member) && !table.slots.iter().any(open)
     }
 
-    /// Changes whenever some member has become absent.
-    pub fn absences(&self) -> watch::Receiver<u64> {
+    fn absences(&self) -> watch::Receiver<u64> {
         self.0.absences.subscribe()
     }
 
-    /// Closes the connections to a member and forgets what was learned of reaching it: it was removed, or its
-    /// address or key changed.
-    pub fn forget(&self, member: MemberId) {
+    fn forget(&self, member: MemberId) {
         let mut table = self.0.table.lock();
         table.absent.remove(&member);
         for (_, slot) in table.slots.extract_if(|(to, _), _| *to == member) {
@@ -115,20 +121,11 @@ impl Links {
         }
     }
 
-    /// Closes all connections; every later call is refused.
-    pub fn close(&self) {
+    fn close(&self) {
         let mut table = self.0.table.lock();
         table.closed = true;
         for (_, slot) in table.slots.drain() {
             slot.close("this member is stopping");
-        }
-    }
-
-    #[cfg(test)]
-    pub(super) fn open_connection(&self, to: MemberId, lane: Lane) -> Option<Arc<Connection>> {
-        match self.0.table.lock().slots.get(&(to, lane)) {
-            Some(Slot::Open(connection)) => Some(connection.clone()),
-            _ => None,
         }
     }
 }

@@ -29,16 +29,18 @@ mod unix;
 mod working;
 
 pub use client::Client;
-pub use join::JoinClient;
+pub use join::{JoinClient, Pinned};
 pub use link::Links;
 pub use random::random_bytes;
 pub use server::{serve_tcp, serve_unix};
 pub use unix::bind_unix;
 
 use crate::domain::{ApplicationName, Fingerprint, MemberId};
-use crate::wire::{Failure, FailureKind, Remedy, Request, Response};
+use crate::wire::{Failure, FailureKind, JoinAnswer, JoinRequest, Lane, Remedy, Request, Response};
 use futures::future::BoxFuture;
 use std::fmt;
+use std::time::Duration;
+use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 /// A member's TLS identity. The key is wiped on drop and never printed.
@@ -123,6 +125,50 @@ pub trait Handler: Send + Sync + 'static {
 pub trait Directory: Send + Sync + 'static {
     /// `host:port` of a member and its TLS key's fingerprint; None if it is not on the roster.
     fn address(&self, member: MemberId) -> Option<(String, Fingerprint)>;
+}
+
+/// The way to the other members: [`Links`], or a simulation's network.
+pub trait Peers: Send + Sync + 'static {
+    /// Asks a member and waits for its answer, for at most `deadline`. May be dropped at any time; the request may have
+    /// been sent by then.
+    fn call(
+        &self,
+        to: MemberId,
+        lane: Lane,
+        request: Request,
+        deadline: Duration,
+    ) -> BoxFuture<'_, Result<Response, LinkError>>;
+
+    /// True if a member's process is gone: its machine has refused the last try to connect, and no connection to it is
+    /// open. Not true of one that hangs or that no way leads to.
+    fn is_absent(&self, member: MemberId) -> bool;
+
+    /// Changes whenever some member has become absent.
+    fn absences(&self) -> watch::Receiver<u64>;
+
+    /// Closes the connections to a member and forgets what was learned of reaching it: it was removed, or its address or
+    /// key changed.
+    fn forget(&self, member: MemberId);
+
+    /// Closes all connections; every later call is refused.
+    fn close(&self);
+}
+
+/// How a joiner reaches a member that may admit it: [`Pinned`], or a simulation's network.
+pub trait Sponsors: Send + Sync {
+    /// Connects to `host:port`, and trusts whatever member the authority with this fingerprint signed. A failure whose
+    /// remedy is another member means that nothing was sent.
+    fn connect<'a>(
+        &'a self,
+        address: &'a str,
+        authority: Fingerprint,
+    ) -> BoxFuture<'a, Result<Box<dyn Sponsor>, Failure>>;
+}
+
+/// A joiner's connection to a member. The steps of a join run on one.
+pub trait Sponsor: Send + Sync {
+    /// Asks, and waits for the answer for at most `deadline`.
+    fn call(&self, request: JoinRequest, deadline: Duration) -> BoxFuture<'_, Result<JoinAnswer, Failure>>;
 }
 
 /// Why a call brought no answer.

@@ -72,7 +72,7 @@ pub(super) fn look(facts: &Facts<'_>) -> Finding {
 }
 
 /// Changes that were asked for and answered while a fault of this name lasted that left a quorum; None if none did.
-fn commits_under(facts: &Facts<'_>, fault: &str) -> Option<i64> {
+pub(crate) fn commits_under(facts: &Facts<'_>, fault: &str) -> Option<i64> {
     let named = |value: &Value| value.get("fault") == Some(&Value::word(fault));
     let quorum = |value: &Value| value.get("quorum") == Some(&Value::Bool(true));
     let ends = facts.told(&Function::FaultEnd);

@@ -73,6 +73,11 @@ impl<'a> Facts<'a> {
         Ok(facts)
     }
 
+    /// True if this rung looks into tokens.
+    pub fn sees_tokens(&self) -> bool {
+        self.told(&Function::Group).iter().any(|(_, group)| group.get("tokens") == Some(&Value::Bool(true)))
+    }
+
     /// Operations of one function.
     pub fn of_function(&self, function: &Function) -> std::vec::IntoIter<Operation> {
         let all = self.operations.iter().filter(|operation| operation.function == *function);

@@ -1,5 +1,6 @@
 //! An answered creation is usable at every in-sync member at once. Right after an answer the key is used at each member, and
-//! the member's standing is asked before and after; one that was in sync both times must have had the key.
+//! the member's standing is asked before and after; one that was in sync both times must have had the key. `absent`: it knows of
+//! no such key; `lacking`: it knows of it, and its token does not hold it.
 
 use super::{Facts, Finding};
 use crate::edn::Value;
@@ -12,7 +13,7 @@ pub(super) fn look(facts: &Facts<'_>) -> Finding {
         let is = |key: &str| probe.get(key) == Some(&Value::Bool(true));
         match probe.get("result").and_then(Value::text) {
             Some("ok") => good += 1,
-            Some("absent") if is("in-sync-before") && is("in-sync-after") => {
+            Some("absent" | "lacking") if is("in-sync-before") && is("in-sync-after") => {
                 let (id, member) = (probe.int_at("object"), probe.int_at("member"));
                 // Somebody may have deleted it meanwhile.
                 let deleted = id.and_then(|id| facts.first_deletion(id)).is_some_and(|deleted| deleted < at);
@@ -24,7 +25,7 @@ pub(super) fn look(facts: &Facts<'_>) -> Finding {
                     complaints.push(format!("member {member} is in sync and lacks key {id} at {place}"));
                 }
             }
-            Some("absent") => excused += 1,
+            Some("absent" | "lacking") => excused += 1,
             _ => silent += 1,
         }
     }
@@ -45,6 +46,11 @@ mod tests {
         story.create(1);
         story.probe(1, 0, true, "ok");
         story.probe(1, 1, true, "absent");
+        complains(&story.told(look), "member 1 is in sync and lacks key 1");
+        let mut story = Story::new("serve");
+        story.create(1);
+        story.probe(1, 0, true, "ok");
+        story.probe(1, 1, true, "lacking");
         complains(&story.told(look), "member 1 is in sync and lacks key 1");
         assert!(good().told(look).passes());
     }

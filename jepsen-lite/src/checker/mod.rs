@@ -1,11 +1,15 @@
 //! What is looked for in a history. Each checker is a pure file: a history in, a finding out. A checker that had nothing to
 //! look at finds that, and does not pass.
 
-mod coverage;
+pub(crate) mod coverage;
+mod ended;
 mod equal_keys;
 mod facts;
+mod idle_terms;
 mod in_clear;
 mod in_sync;
+mod kept_copies;
+mod left_behind;
 mod linear;
 mod lost_create;
 mod one_primary;
@@ -106,10 +110,11 @@ pub fn look(history: &History, budget: u64) -> Result<Findings, HistoryError> {
     all.extend(deletes.then(|| undone_delete::look(&facts)));
     all.extend([phantom::look(&facts), twice::look(&facts), unique::look(&facts)]);
     all.extend(facts.wants(&Function::Find).then(|| set_full::look(&facts)));
-    all.extend([in_sync::look(&facts), one_primary::look(&facts)]);
+    all.extend([in_sync::look(&facts), one_primary::look(&facts), idle_terms::look(&facts)]);
     all.extend(deletes.then(|| use_after_delete::look(&facts)));
     all.extend(facts.wants(&Function::Look).then(|| stale_look::look(&facts)));
-    all.extend([equal_keys::look(&facts), whole::look(&facts)]);
+    all.extend([equal_keys::look(&facts), left_behind::look(&facts), kept_copies::look(&facts)]);
+    all.extend([whole::look(&facts), ended::look(&facts)]);
     all.extend(sessions::look(&facts));
     all.extend(in_clear::look(&facts));
     all.push(coverage::look(&facts));

@@ -40,6 +40,29 @@ impl Story {
         story
     }
 
+    /// One of a rung that looks into tokens.
+    pub fn seeing_tokens() -> Self {
+        let mut story = Self { events: Vec::new(), about: "a".into(), next: 0 };
+        let group =
+            [("mode", Value::word("serve")), ("members", Value::Int(2)), ("tokens", Value::Bool(true))];
+        story.nemesis(Function::Group, Value::map(group));
+        story
+    }
+
+    /// In the end these keys lie in a member's token.
+    pub fn held(&mut self, member: i64, ids: &[i64]) {
+        let objects = Value::numbers(ids.iter().copied());
+        self.nemesis(Function::Held, Value::map([("member", Value::Int(member)), ("objects", objects)]));
+    }
+
+    /// A member's token destroys a key.
+    pub fn destroyed(&mut self, member: i64, id: i64) {
+        self.nemesis(
+            Function::Destroyed,
+            Value::map([("member", Value::Int(member)), ("object", Value::Int(id))]),
+        );
+    }
+
     /// An event of the nemesis.
     pub fn nemesis(&mut self, function: Function, value: Value) {
         self.events.push(Event::nemesis(function, value));

@@ -122,6 +122,8 @@ functions! {
     FaultEnd = "fault-end",
     /// By the nemesis: every member is in sync again, or was not in time.
     Whole = "whole",
+    /// By the nemesis: a member's process has ended by itself, and why.
+    Ended = "ended",
     /// By the nemesis: what a member says of the group.
     Seen = "seen",
     /// By the nemesis: a key that has just been answered, used at one member.
@@ -130,6 +132,10 @@ functions! {
     Listed = "listed",
     /// By the nemesis, at the end: what a member makes of one text by one key.
     Proof = "proof",
+    /// By the nemesis, at the end: the ids of the keys that lie in a member's token.
+    Held = "held",
+    /// By the nemesis: a member's token has destroyed its last copy of a key.
+    Destroyed = "destroyed",
     /// By the nemesis, at the end: where keys stand in clear, and how much was searched.
     InClear = "in-clear",
 }

@@ -55,6 +55,8 @@ faults! {
     TokenLost = "token-lost",
     /// Their tokens take their time.
     TokenSlow = "token-slow",
+    /// Their tokens hang: no call returns until the heal.
+    TokenHung = "token-hung",
     /// Their tokens do what they are asked, and say that it failed.
     TokenLying = "token-lying",
     /// A member is removed; at the heal it joins anew.
@@ -100,7 +102,7 @@ impl Fault {
 
     /// True if it needs a token that misbehaves on demand.
     pub fn is_of_tokens(self) -> bool {
-        matches!(self, Self::TokenLost | Self::TokenSlow | Self::TokenLying)
+        matches!(self, Self::TokenLost | Self::TokenSlow | Self::TokenHung | Self::TokenLying)
     }
 
     /// How much longer than others it must last, milliseconds: a primary whose disk hangs has to be known to hang before
@@ -134,16 +136,18 @@ impl Fault {
             | Self::Clock
             | Self::TokenLost
             | Self::TokenSlow
+            | Self::TokenHung
             | Self::TokenLying
             | Self::Snapshot => Effect::Stays,
         }
     }
 
     /// What it may hit. The first time of each fault it is one that leaves a quorum.
-    fn shapes(self, first: bool) -> &'static [Shape] {
+    pub(crate) fn shapes(self, first: bool) -> &'static [Shape] {
         match (self, first) {
             (Self::Kill | Self::Pause | Self::Power | Self::HungDisk | Self::ErringDisk, true)
-            | (Self::SlowDisk | Self::Clock | Self::TokenLost | Self::TokenSlow | Self::TokenLying, true) => {
+            | (Self::SlowDisk | Self::Clock, true)
+            | (Self::TokenLost | Self::TokenSlow | Self::TokenHung | Self::TokenLying, true) => {
                 &[Shape::Primary]
             }
             (Self::Kill | Self::Power, false) => {
@@ -168,7 +172,9 @@ impl Fault {
             (Self::SlowDisk | Self::Clock | Self::TokenSlow, false) => {
                 &[Shape::Primary, Shape::One, Shape::Minority, Shape::All]
             }
-            (Self::TokenLost | Self::TokenLying, false) => &[Shape::Primary, Shape::One, Shape::Minority],
+            (Self::TokenLost | Self::TokenHung | Self::TokenLying, false) => {
+                &[Shape::Primary, Shape::One, Shape::Minority]
+            }
             (Self::DiskFull, _) => &[Shape::One],
             (Self::Membership, _) => &[Shape::One, Shape::Primary],
             (Self::Snapshot, _) => &[Shape::All],
@@ -176,7 +182,7 @@ impl Fault {
     }
 }
 
-/// The faults of these names, for a rung that has some.
+/// The faults of these names, for a rung that has some; `all` stands for these.
 ///
 /// # Errors
 /// There is no fault of a name, or the rung does not have it.
@@ -187,6 +193,9 @@ pub fn chosen(names: &[String], rung: &str, has: &[Fault]) -> Result<Vec<Fault>,
         Some(_) => Err(format!("rung {rung} does not have the fault '{name}': it has {}", known.join(", "))),
         None => Err(format!("there is no fault '{name}': rung {rung} has {}", known.join(", "))),
     };
+    if names == ["all"] {
+        return Ok(has.to_vec());
+    }
     names.iter().filter(|name| !name.is_empty()).map(one).collect()
 }
 
@@ -332,6 +341,7 @@ mod tests {
         let has = [Fault::Kill, Fault::DiskFull];
         assert_eq!(chosen(&names("disk-full,kill"), "netns", &has), Ok(vec![Fault::DiskFull, Fault::Kill]));
         assert_eq!(chosen(&names(""), "netns", &has), Ok(Vec::new()));
+        assert_eq!(chosen(&names("all"), "netns", &has), Ok(has.to_vec()));
         let why = chosen(&names("kill,clock"), "netns", &has).expect_err("has no clock");
         assert!(why.contains("netns does not have the fault 'clock': it has kill, disk-full"), "{why}");
         let why = chosen(&names("flood"), "netns", &has).expect_err("is none");

@@ -26,6 +26,7 @@ pub const FAULTS: &[Fault] = &[
     Fault::Power,
     Fault::TokenLost,
     Fault::TokenSlow,
+    Fault::TokenHung,
     Fault::TokenLying,
     Fault::Membership,
     Fault::Snapshot,
@@ -97,6 +98,7 @@ impl Deeds<'_> {
             }
             Fault::TokenLost => cluster.play(member, REMOVED)?,
             Fault::TokenSlow => cluster.play(member, &format!("* delay {}\n", 5 + dice.below(26)))?,
+            Fault::TokenHung => cluster.play(member, "* hang\n")?,
             Fault::TokenLying => {
                 let which = dice.one_of(&CHANGES).copied().unwrap_or_default();
                 cluster.play(member, &format!("{which} lie 0x30\n"))?;
@@ -175,7 +177,9 @@ impl Deeds<'_> {
                 cluster.disk(member)?.restore()?;
                 cluster.disk(member)?.empty()?;
             }
-            Fault::TokenLost | Fault::TokenSlow | Fault::TokenLying => cluster.play(member, "")?,
+            Fault::TokenLost | Fault::TokenSlow | Fault::TokenHung | Fault::TokenLying => {
+                cluster.play(member, "")?;
+            }
             Fault::Membership => {
                 let other = (member + 1) % cluster.count();
                 cluster.join(member, other, self.stop)?;

@@ -12,6 +12,7 @@ use keyraft_node::engine::Socket;
 use keyraft_tests::TokenKind::Embedded;
 use keyraft_tests::group::write_private;
 use keyraft_tests::{Group, STEP_LIMIT, turn};
+use std::time::Duration;
 use zeroize::Zeroizing;
 
 const PIN_INCORRECT: u64 = 0xA0;
@@ -68,6 +69,11 @@ async fn a_lost_primary_forgets_no_try_and_no_login() {
     let nobody = login(&group.members[follower].socket, Role::User, "1234", 1).await;
     assert_eq!(nobody, Err(USER_PIN_NOT_INITIALIZED));
     set(&group, "user", "right-1").await;
+    // What is answered is agreed; this member shows it once it has applied it.
+    let agreed = group.status(primary).await.applied;
+    while group.status(follower).await.applied < agreed {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     assert!(group.status(follower).await.user_pin);
 
     let ticket = login(&group.members[follower].socket, Role::User, "right-1", 2).await.expect("logs in");

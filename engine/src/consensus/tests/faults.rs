@@ -104,6 +104,21 @@ async fn a_member_that_was_cut_off_disturbs_nobody() {
     assert_eq!(group.members[&M3].leadership().borrow().term, before.term);
 }
 
+#[cfg(feature = "test-hooks")]
+#[tokio::test]
+async fn a_member_that_takes_pre_votes_for_given_pushes_the_term_up() {
+    let _tried = crate::mutant::Tried::begin(crate::mutant::Mutant::PreVoteGrants);
+    let group = Group::of_three(UNHURRIED).await;
+    let term = |member| group.members[&member].leadership().borrow().term;
+    let before = term(M1);
+    group.wires.isolate(M3);
+    let end = Instant::now() + PATIENCE;
+    while term(M3) < before + 2 {
+        assert!(Instant::now() < end, "its term stays at {}", term(M3));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_entries_are_sent_in_parts() {
     let group = Group::of_three(UNHURRIED).await;

@@ -5,6 +5,8 @@ mod faults; // cut links, lost leaders, restarts
 mod format; // what travels, in bytes
 mod group; // a group to try things on
 mod keeping; // checkpoints, and contents that nothing names
+#[cfg(feature = "test-hooks")]
+mod model_disk; // the disk of simulations
 mod ordinary; // a healthy group
 mod samples; // commands and states
 mod snapshots; // members that the log cannot help any more

@@ -435,3 +435,47 @@ fn a_deletion_is_done_when_every_in_sync_member_dropped_it() {
     }
     assert!(story.state.object(ObjectId(1)).is_none());
 }
+
+#[cfg(feature = "test-hooks")]
+mod mistakes {
+    use super::*;
+    use crate::mutant::Tried;
+
+    #[test]
+    fn one_holder_is_enough() {
+        let mut story = Story::begin();
+        story.put(1, 1);
+        story.held(1, 1);
+        let _tried = Tried::begin(Mutant::AnswerBeforeInSyncHolds);
+        let holders = [MemberId(1), MemberId(2)].into();
+        assert_eq!(story.verdicts(), [Verdict::Done { holders, excluded: BTreeMap::new() }]);
+    }
+
+    #[test]
+    fn a_member_on_its_way_is_in_sync() {
+        let mut story = Story::begin();
+        story.hear(3, &[], TokenHealth::Healthy);
+        story.apply(Command::EnterInSync { member: MemberId(3) });
+        assert_eq!(story.decide(), []);
+        let _tried = Tried::begin(Mutant::CountALearner);
+        for command in story.decide() {
+            story.apply(command);
+        }
+        assert!(story.state.in_sync().contains(&MemberId(3)));
+    }
+
+    #[test]
+    fn what_was_pending_is_left_alone() {
+        let mut story = Story::begin();
+        story.put(1, 1);
+        (1..=2).for_each(|member| story.held(member, 1));
+        assert_eq!(story.verdicts().len(), 1);
+        let _tried = Tried::begin(Mutant::ResumeNothing);
+        assert_eq!(story.verdicts(), []);
+        story.pass(Duration::from_millis(1));
+        story.put(2, 2);
+        let both = [(1, ObjectStatus::Held), (2, ObjectStatus::Held)];
+        (1..=2).for_each(|member| story.hear(member, &both, TokenHealth::Healthy));
+        assert_eq!(story.verdicts().len(), 1, "what comes later is settled");
+    }
+}

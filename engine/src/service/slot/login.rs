@@ -3,6 +3,7 @@
 
 use super::super::change::{rejection_failure, unexpected};
 use super::super::{Core, consensus_failure};
+use crate::aside;
 use crate::domain::{ClientId, ClientName, RequestId, Role};
 use crate::limits;
 use crate::state::{Command, IsolatedService, Outcome, Pin, PinHash, Rejection};
@@ -205,7 +206,7 @@ impl Core {
     ) -> Result<T, Failure> {
         let internal = |e: &dyn std::fmt::Display| Failure::new(FailureKind::Internal, e);
         let _permit = self.logins.hashing.acquire().await.map_err(|e| internal(&e))?;
-        let done = tokio::task::spawn_blocking(work).await.map_err(|e| internal(&e))?;
+        let done = aside::start(work).await.map_err(|e| internal(&e))?;
         done.map_err(super::pins::refused)
     }
 

@@ -47,6 +47,8 @@ impl Core {
         }
         match answered(self.use_now(call, key, kind, mechanism, &data.0)) {
             Ok(answer) => Some(Ok(Answer::Slot(Box::new(SlotReply { index, answer })))),
+            // That may have to be waited for.
+            Err(failure) if failure.tells_absence() && self.fences() => None,
             Err(failure) if failure.remedy() == Remedy::GiveUp && !failure.is_doubtful() => {
                 Some(Err(failure))
             }
@@ -127,7 +129,7 @@ impl Core {
         may_wrap(&by.content.record, &target.content.record, mechanism.number, asker)?;
         let wrap = self.token.wrap_key(mechanism, by.used(), target.used());
         let wrapped = self.in_time(limits::ATTEMPT, wrap).await?;
-        self.fenced()?;
+        self.fenced_after()?;
         self.still_there(wrapping, Need::Wrap)?;
         self.still_there(key, Need::Sign)?;
         if before != (self.version_of(wrapping), self.version_of(key)) {
@@ -192,7 +194,7 @@ impl Core {
         mechanism: &Mechanism,
         asker: Asker,
     ) -> Result<(), Failure> {
-        self.fenced()?;
+        self.fenced_after()?;
         self.still_there(key, need)?;
         match (key, self.version_of(key)) {
             (KeyRef::Object(object), Some(now)) if Some(now) != before => {

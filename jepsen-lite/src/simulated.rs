@@ -1,0 +1,162 @@
+//! Runs of simulated seeds at the terminal.
+
+use crate::{Run, listen_for_the_end};
+use indicatif::{ProgressBar, ProgressStyle};
+use keyraft_engine::clock::Clock;
+use keyraft_jepsen_lite::nemesis::chosen;
+use keyraft_jepsen_lite::sim::{FAULTS, One, Options, Plan, Sum, judged, many};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long a seed lasts, unless somebody says otherwise, seconds of simulated time.
+const TIME: u64 = 20;
+/// A seed may take so long in real time, and so many times its simulated time besides.
+const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE_TIMES: u32 = 10;
+/// From so many seeds on each fault must have been worked under.
+const COVERED_FROM: u64 = 100;
+/// How often it is told how far a run is where there is no terminal, seeds.
+const TOLD_EVERY: u64 = 25;
+/// The variable that switches a mistake on.
+const MUTANT: &str = "KEYRAFT_MUTANT";
+
+fn options(given: &Run) -> Result<Options, String> {
+    Ok(Options {
+        seed: given.seed.first,
+        workload: given.workload,
+        faults: chosen(&given.nemesis, "sim", FAULTS)?,
+        time: Duration::from_secs(given.time.unwrap_or(TIME)),
+        members: usize::from(given.members),
+        clients: usize::from(given.clients),
+        labels: usize::from(given.labels),
+        mode: given.mode.mode(),
+        command: again(given, given.seed.first),
+    })
+}
+
+/// Words that say the same of every seed.
+fn words(given: &Run) -> Vec<String> {
+    let rows = [
+        ("--rung", "sim".to_string()),
+        ("--workload", given.workload.name().into()),
+        ("--nemesis", given.nemesis.join(",")),
+        ("--time", given.time.unwrap_or(TIME).to_string()),
+        ("--members", given.members.to_string()),
+        ("--clients", given.clients.to_string()),
+        ("--labels", given.labels.to_string()),
+        ("--mode", given.mode.mode().name().into()),
+    ];
+    let rows = rows.into_iter().filter(|(_, value)| !value.is_empty());
+    let mutant = given.mutant.iter().map(|mutant| ("--mutant", mutant.clone()));
+    rows.chain(mutant).flat_map(|(name, value)| [name.to_string(), value]).collect()
+}
+
+fn again(given: &Run, seed: u64) -> String {
+    format!("jepsen-lite run {} --seed {seed}", words(given).join(" "))
+}
+
+/// One seed in this process; its results go to standard output.
+pub fn one(given: &Run, keep: bool) -> Result<u8, String> {
+    let one = judged(&options(given)?, &given.out, keep)?;
+    println!("{}", one.to_json());
+    Ok(u8::from(!one.passes))
+}
+
+/// Many seeds, each in a process of its own.
+pub fn run(given: &Run) -> Result<u8, String> {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    let faults = options(given)?.faults;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let plan = Plan {
+        seeds: given.seed,
+        jobs: given.jobs.map_or(processors, usize::from),
+        program: std::env::current_exe().map_err(|error| format!("our own path: {error}"))?,
+        words: words(given),
+        environment: given.mutant.iter().map(|mutant| (MUTANT.to_string(), mutant.clone())).collect(),
+        out: given.out.clone(),
+        first_failure: given.first_failure || given.mutant.is_some(),
+        patience: PATIENCE + Duration::from_secs(given.time.unwrap_or(TIME)) * PATIENCE_TIMES,
+    };
+    listen_for_the_end(&STOP)?;
+    let bar = ProgressBar::new(given.seed.last - given.seed.first + 1);
+    let style = ProgressStyle::default_bar().template("{elapsed} {wide_bar} {pos}/{len} seeds, {msg}");
+    bar.set_style(style.map_err(|error| error.to_string())?);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let began = Clock.now();
+    let sum = many(&plan, &STOP, &mut |sum, one| {
+        bar.set_position(sum.seeds);
+        let so_far = format!("{} failed, {} operations", sum.failed.len(), sum.operations);
+        // Without a terminal now and then a line.
+        if bar.is_hidden() && sum.seeds % TOLD_EVERY == 0 {
+            eprintln!("{} seeds, {so_far}", sum.seeds);
+        }
+        bar.set_message(so_far);
+        if !one.passes {
+            bar.suspend(|| fails(given, &plan, one));
+        }
+    })?;
+    bar.finish_and_clear();
+    summary(&sum, Clock.now().saturating_duration_since(began));
+    if given.seed.is_one() && sum.seeds == 1 {
+        println!("papers: {}", given.out.display());
+        println!("again: {}", again(given, given.seed.first));
+    }
+    if STOP.load(Ordering::Relaxed) {
+        return Err("stopped".into());
+    }
+    if given.mutant.is_some() {
+        return Ok(caught(&sum));
+    }
+    let missed =
+        faults.iter().filter(|fault| sum.commits.get(fault.name()).is_none_or(|commits| *commits == 0));
+    let missed: Vec<&str> = missed.map(|fault| fault.name()).collect();
+    if sum.seeds >= COVERED_FROM && !missed.is_empty() {
+        println!("FAIL coverage of all seeds: nothing was changed under {}", missed.join(", "));
+        return Ok(1);
+    }
+    Ok(u8::from(!sum.failed.is_empty()))
+}
+
+/// A mistake that no seed finds is a fault of ours.
+fn caught(sum: &Sum) -> u8 {
+    match sum.failed.iter().find_map(|one| Some((one, one.broken_promise()?))) {
+        Some((one, promise)) => {
+            println!("caught by seed {} after {} seeds: {promise}", one.seed, sum.seeds);
+            0
+        }
+        None => {
+            println!("not caught by {} seeds", sum.seeds);
+            1
+        }
+    }
+}
+
+fn fails(given: &Run, plan: &Plan, one: &One) {
+    println!("FAIL seed {}", one.seed);
+    for complaint in &one.complaints {
+        println!("       {complaint}");
+    }
+    println!("       papers: {}", plan.folder(one.seed).display());
+    println!("       again: {}", again(given, one.seed));
+}
+
+fn summary(sum: &Sum, took: Duration) {
+    let seconds = took.as_secs_f64().max(0.001);
+    let lived = sum.lived_ms as f64 / 1000.0;
+    println!(
+        "{} seeds, {} failed; {:.2} simulated hours in {seconds:.0} s ({:.0} seeds an hour, {:.0} simulated seconds a second)",
+        sum.seeds,
+        sum.failed.len(),
+        lived / 3600.0,
+        sum.seeds as f64 * 3600.0 / seconds,
+        lived / seconds
+    );
+    println!(
+        "{} operations, {} answered; {} primaries, {} snapshots, {} processes that ended by themselves",
+        sum.operations, sum.answered, sum.primaries, sum.snapshots, sum.ended
+    );
+    let commits: Vec<String> = sum.commits.iter().map(|(fault, count)| format!("{fault} {count}")).collect();
+    if !commits.is_empty() {
+        println!("changes answered under faults: {}", commits.join(", "));
+    }
+}

@@ -1,0 +1,51 @@
+//! Simulated runs: the same seed gives the same history, and many seeds with all faults pass every checker.
+//! KEYRAFT_SIM_SEEDS says how many.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// How many seeds, unless KEYRAFT_SIM_SEEDS says otherwise.
+const SEEDS: u64 = 200;
+/// How long each lasts, seconds of simulated time.
+const TIME: &str = "10";
+
+fn jepsen_lite(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_jepsen-lite")).args(words).output().expect("starts")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
+}
+
+fn history(seed: &str, folder: &Path) -> Vec<u8> {
+    let out = folder.display().to_string();
+    let words =
+        ["run", "--rung", "sim", "--workload", "mix", "--nemesis", "all", "--time", TIME, "--seed", seed];
+    let output = jepsen_lite(&[&words[..], &["--out", &out]].concat());
+    assert_eq!(output.status.code(), Some(0), "seed {seed}: {}", said(&output));
+    std::fs::read(folder.join("history.jsonl")).expect("there is a history")
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history_byte_for_byte() {
+    let folder = tempfile::tempdir().expect("makes a folder");
+    let of = |seed: &str, name: &str| history(seed, &folder.path().join(name));
+    let first = of("41", "first");
+    assert!(first == of("41", "second"), "two histories of one seed differ");
+    assert!(first != of("42", "third"), "two seeds have one history");
+}
+
+/// Half of the seeds with members that serve while they are cut off, half with members that do not.
+#[test]
+fn many_seeds_with_all_faults_pass_every_checker() {
+    let seeds = std::env::var("KEYRAFT_SIM_SEEDS").map_or(SEEDS, |text| text.parse().expect("is a number"));
+    let folder = tempfile::tempdir().expect("makes a folder");
+    let half = (seeds / 2).max(1);
+    for (mode, first, last) in [("serve", 1, half), ("fence", half + 1, (2 * half).max(half + 1))] {
+        let (range, out) = (format!("{first}..{last}"), folder.path().display().to_string());
+        let words = ["run", "--rung", "sim", "--workload", "mix", "--nemesis", "all", "--time", TIME];
+        let output = jepsen_lite(&[&words[..], &["--mode", mode, "--seed", &range, "--out", &out]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        eprintln!("{mode}: {}", said(&output));
+    }
+}
