@@ -123,8 +123,8 @@ impl Look {
         recorder.take(Event::nemesis(Function::Seen, value));
     }
 
-    /// Uses each key that was just answered at one member, and one that was answered lately; and each that was just
-    /// deleted.
+    /// Uses each key that was just answered at one member, and now and then one that was answered lately; and each that was
+    /// just deleted.
     pub async fn probe(
         network: Network,
         recorder: Arc<Recorder>,
@@ -132,10 +132,15 @@ impl Look {
         mut news: mpsc::UnboundedReceiver<News>,
     ) {
         let mut lately = VecDeque::new();
-        while let Some(first) = news.recv().await {
+        loop {
+            // A member that has come back must have what was answered before, also while nothing new is answered.
+            let mut next = match tokio::time::timeout(limits::LOOK_EVERY, news.recv()).await {
+                Ok(None) => return,
+                Ok(news) => news,
+                Err(_) => None,
+            };
             let (mut made, mut gone) = (None, None);
             // While a member hung, many came: the last are tried.
-            let mut next = Some(first);
             while let Some(one) = next {
                 match one {
                     News::Made(id) => {
@@ -150,8 +155,7 @@ impl Look {
                 }
                 next = news.try_recv().ok();
             }
-            // A member that has come back must have what was answered before, too.
-            let older = made.and_then(|_| lately.pop_front());
+            let older = lately.pop_front();
             for object in older.into_iter().chain(made) {
                 probe_one(&network, &recorder, place, Function::Probe, object).await;
             }
