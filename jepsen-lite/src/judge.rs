@@ -2,7 +2,7 @@
 
 use crate::history::{Event, Function, History, HistoryError, Operation, operations};
 use crate::limits;
-use crate::model::{Changes, Kv, KvOp, LifeOp, Lives, Model, Register, RegisterOp, Scope, bind};
+use crate::model::{Kv, KvOp, LifeOp, Lives, Model, Register, RegisterOp, Scope, bind};
 use crate::weak::Weak;
 use crate::wgl::{Found, Timed, Verdict, check};
 use std::collections::BTreeMap;
@@ -78,13 +78,10 @@ pub fn judge(history: &History, budget: u64) -> Result<Judgement, HistoryError> 
             Subject::Kv => one_key(history, &Kv, &operations, KvOp::of, left)?,
             Subject::Lives => {
                 let made = bind(&operations);
-                let changes = Changes::of(&operations);
-                let of = |operation: &Operation| {
-                    let scope = match weak.fenced() && !changes.overlap(operation) {
-                        true => Scope::Everything,
-                        false => Scope::Barrier,
-                    };
-                    if weak.excuses(operation) { Ok(None) } else { LifeOp::of(operation, scope, &made) }
+                let scope = if weak.fenced() { Scope::Everything } else { Scope::Barrier };
+                let of = |operation: &Operation| match weak.excuses(operation) {
+                    true => Ok(None),
+                    false => LifeOp::of(operation, scope, &made),
                 };
                 one_key(history, &Lives, &operations, of, left)?
             }

@@ -8,9 +8,9 @@ pub mod model; // what should have happened
 pub mod wgl; // whether it could have
 pub mod weak; // when reads promise less
 pub mod judge; // the verdict on a history
+pub mod nemesis; // what comes when, and what it leaves
 pub mod checker; // what is looked for in a run
 pub mod report; // the papers of a run
 pub mod workload; // what clients do
-pub mod nemesis; // what comes when, and what it leaves
 pub mod sim; // simulated members, one process a seed
 pub mod netns; // real members, real clients, real faults

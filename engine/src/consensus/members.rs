@@ -2,7 +2,7 @@
 
 use super::ConsensusError;
 use super::handle::{Consensus, stopped, write_error};
-use super::types::{Membership, TypeConfig};
+use super::types::{LogId, Membership, TypeConfig};
 use crate::domain::MemberId;
 use crate::limits::{HAND_OVER, PROMOTE_LAG_MAX_ENTRIES, VOTERS_MAX};
 use openraft::{ChangeMembers, EmptyNode, RaftMetrics, RaftState};
@@ -27,6 +27,15 @@ impl Consensus {
     pub fn behind(&self, member: MemberId) -> Option<u64> {
         let metrics = self.metrics();
         matched(&metrics, member).map(|_| lag(&metrics, member))
+    }
+
+    /// At the leader: the index that it has applied, while a quorum holds more than that.
+    pub fn trails_at(&self) -> Option<u64> {
+        let metrics = self.metrics();
+        let index = |id: Option<LogId>| id.map_or(0, |id| id.index);
+        let applied = index(metrics.last_applied);
+        let leads = metrics.replication.is_some();
+        (leads && index(metrics.cluster_committed) > applied).then_some(applied)
     }
 
     /// True if a change of the voters was begun and not finished: a new leader finds it so. The next change

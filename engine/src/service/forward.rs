@@ -60,6 +60,11 @@ fn place(request: &ClientRequest) -> Place {
 impl Core {
     /// Carries out a client's request, wherever that must be; `by` becomes the member that did it.
     pub(super) async fn client(&self, request: ClientRequest, by: &mut MemberId) -> Result<Answer, Failure> {
+        let done = self.client_anywhere(request, by).await;
+        self.gone_for_all(done).await
+    }
+
+    async fn client_anywhere(&self, request: ClientRequest, by: &mut MemberId) -> Result<Answer, Failure> {
         let request = match request {
             ClientRequest::Slot(call) if call.direct => return self.slot_direct(*call).await,
             ClientRequest::Slot(call) if matches!(call.ask, SlotRequest::Login { .. }) => {

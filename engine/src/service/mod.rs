@@ -309,7 +309,8 @@ impl Core {
                 Ok(MemberAnswer::ReadIndex(index))
             }
             MemberRequest::Forward(request) => {
-                let answer = self.client_here(*request).await?;
+                let done = self.client_here(*request).await;
+                let answer = self.gone_for_all(done).await?;
                 Ok(MemberAnswer::Forwarded(Box::new(answer)))
             }
             MemberRequest::Announce(card) => {

@@ -7,7 +7,7 @@ use crate::domain::{
 use crate::envelope;
 use crate::limits;
 use crate::mutant::{self, Mutant};
-use crate::state::Phase;
+use crate::state::{Object, Phase};
 use crate::wire::{Answer, Failure, FailureKind, MemberAnswer, MemberRequest, ObjectRow};
 
 impl Core {
@@ -66,6 +66,46 @@ impl Core {
         }
     }
 
+    /// In a group that fences, waits until every deletion that this member shows is over. While one is under way another
+    /// member may still use the key, and nobody who was told that it has gone may meet it again.
+    pub(super) async fn deletions_over(&self) -> Result<(), Failure> {
+        if !self.fences() {
+            return Ok(());
+        }
+        let removing = |row: &Object| matches!(row.phase, Phase::Removing(_));
+        let mut applied = self.agreed.applied();
+        let mut waits: Vec<ObjectId> = self.agreed.read(|state| {
+            state.unsettled_objects().filter(|(_, row)| removing(row)).map(|(id, _)| id).collect()
+        });
+        let over = async {
+            loop {
+                // Marked before the look: what is applied after it wakes this again.
+                applied.borrow_and_update();
+                self.agreed.read(|state| waits.retain(|id| state.object(*id).is_some_and(removing)));
+                if waits.is_empty() || applied.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(limits::OVERALL, over).await.map_err(|_| {
+            let text = "a deletion is under way, and not every member has carried it out in time: try again";
+            Failure::new(FailureKind::Busy, text)
+        })
+    }
+
+    /// What became of a request. In a group that fences, that an object has gone is said once nobody uses it any more.
+    pub(super) async fn gone_for_all(&self, done: Result<Answer, Failure>) -> Result<Answer, Failure> {
+        if done.as_ref().is_err_and(Failure::tells_absence) {
+            self.deletions_over().await?;
+        }
+        done
+    }
+
+    /// In a group that fences, the barrier: what an object was changed to is then read in one order with all else.
+    pub(super) async fn fenced_barrier(&self) -> Result<(), Failure> {
+        if self.fences() { self.patient_barrier().await.map(drop) } else { Ok(()) }
+    }
+
     pub(super) async fn list(
         &self,
         label: Option<String>,
@@ -104,10 +144,12 @@ impl Core {
                 })
                 .collect()
         });
+        self.deletions_over().await?;
         Ok(Answer::Objects { rows, more })
     }
 
     pub(super) async fn show(&self, object: ObjectId) -> Result<Answer, Failure> {
+        self.fenced_barrier().await?;
         if self.settled(object).is_none() {
             self.patient_barrier().await?;
         }

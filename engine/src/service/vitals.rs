@@ -96,11 +96,27 @@ fn look(folder: &Path, interfaces: &[String]) -> Seen {
     }
 }
 
+/// Knows a disk that hangs on writes: entries that a quorum holds are not applied. What is only read may well be there.
+#[derive(Debug, Default)]
+struct Stall(Option<(u64, Instant)>);
+
+impl Stall {
+    /// `trails` is what this member has applied, while its quorum holds more. True if that has lasted.
+    fn lasts(&mut self, trails: Option<u64>, now: Instant) -> bool {
+        let began = match (self.0, trails) {
+            (Some((applied, began)), Some(still)) if applied == still => began,
+            _ => now,
+        };
+        self.0 = trails.map(|applied| (applied, began));
+        now.saturating_duration_since(began) >= limits::ATTEMPT
+    }
+}
+
 /// Keeps this member's fitness up to date, until `stop`.
 pub(super) async fn vitals_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
     let mut tick = tokio::time::interval(limits::MEMBER_HEARTBEAT);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut was_healthy = true;
+    let (mut was_healthy, mut stall) = (true, Stall::default());
     let mut looking: Option<Aside<Seen>> = None;
     while !*stop.borrow() {
         tokio::select! {
@@ -116,8 +132,9 @@ pub(super) async fn vitals_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>
         if ended.is_ok() {
             looking = None;
         }
+        let hangs = stall.lasts(core.consensus.trails_at(), core.clock.now());
         let seen = match ended {
-            Ok(Ok(seen)) => seen,
+            Ok(Ok(seen)) => Seen { disk_healthy: seen.disk_healthy && !hangs, ..seen },
             // The disk hangs.
             Ok(Err(_)) | Err(_) => Seen { disk_healthy: false, ports: 0 },
         };
@@ -155,6 +172,17 @@ mod tests {
             let fitness = vitals.fitness(at(second));
             assert_eq!((fitness.uptime_ms, fitness.disk_healthy), (uptime_ms, seen.disk_healthy));
         }
+    }
+
+    #[test]
+    fn a_disk_hangs_while_what_a_quorum_holds_is_not_applied() {
+        let (start, mut stall) = (Clock.now(), Stall::default());
+        let mut lasts = |trails, millis| stall.lasts(trails, start + Duration::from_millis(millis));
+        assert!(!lasts(Some(7), 0) && !lasts(Some(7), 1_900));
+        assert!(lasts(Some(7), 2_000));
+        // It goes on, though it is behind.
+        assert!(!lasts(Some(8), 2_300) && !lasts(Some(9), 4_600));
+        assert!(!lasts(None, 9_000) && !lasts(Some(9), 9_300));
     }
 
     #[test]

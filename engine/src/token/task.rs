@@ -67,7 +67,11 @@ impl Token {
             }
         };
         // That the canary fails is heard by whoever had it sing: it sings again when it is time.
-        done.inspect_err(|error| if !first { self.doubt(error) })
+        done.inspect_err(|error| {
+            if !first {
+                self.doubt(error)
+            }
+        })
     }
 
     /// Has the canary sing soon if an error may mean that the token is broken.

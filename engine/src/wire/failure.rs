@@ -10,7 +10,10 @@ const CKR_FUNCTION_FAILED: u64 = 0x06;
 const CKR_ARGUMENTS_BAD: u64 = 0x07;
 const CKR_DEVICE_ERROR: u64 = 0x30;
 const CKR_DEVICE_MEMORY: u64 = 0x31;
+const CKR_KEY_HANDLE_INVALID: u64 = 0x60;
 const CKR_OBJECT_HANDLE_INVALID: u64 = 0x82;
+const CKR_UNWRAPPING_KEY_HANDLE_INVALID: u64 = 0xF0;
+const CKR_WRAPPING_KEY_HANDLE_INVALID: u64 = 0x113;
 const CKR_FUNCTION_REJECTED: u64 = 0x200;
 
 /// True for the numbers that vendors return for a bad cryptogram and for a broken device alike.
@@ -95,6 +98,17 @@ impl Failure {
     /// second opinion.
     pub fn is_doubtful(&self) -> bool {
         matches!(self.kind, FailureKind::TokenRefused { code } if is_doubtful(code))
+    }
+
+    /// True if it says that an object does not exist.
+    pub fn tells_absence(&self) -> bool {
+        matches!(
+            self.ckr(),
+            CKR_KEY_HANDLE_INVALID
+                | CKR_OBJECT_HANDLE_INVALID
+                | CKR_UNWRAPPING_KEY_HANDLE_INVALID
+                | CKR_WRAPPING_KEY_HANDLE_INVALID
+        )
     }
 
     /// The CKR_ number that an application sees.

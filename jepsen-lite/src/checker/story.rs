@@ -42,7 +42,7 @@ impl Story {
 
     /// One of a rung that looks into tokens.
     pub fn seeing_tokens() -> Self {
-        let mut story = Self { events: Vec::new(), next: 0 };
+        let mut story = Self { events: Vec::new(), about: "a".into(), next: 0 };
         let group =
             [("mode", Value::word("serve")), ("members", Value::Int(2)), ("tokens", Value::Bool(true))];
         story.nemesis(Function::Group, Value::map(group));

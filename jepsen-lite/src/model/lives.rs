@@ -3,8 +3,8 @@
 //! What keyraft promises to be linearizable is what lies behind its read barrier: changes, searches, and the answer that
 //! there is no such key ([`Scope::Barrier`]). A use of a key that is there touches no log: it may succeed at one member
 //! while another already answers that the key is gone, as long as the deletion is not answered yet. A checker of its own
-//! looks at that. [`Scope::Everything`] takes uses and looks as well: in fence mode those that no change of their key
-//! overlaps ([`Changes`](super::Changes)) are in one order with all else.
+//! looks at that. [`Scope::Everything`] takes uses and looks as well:
+//! in fence mode a member that says that a key has gone says so once no other uses it any more.
 
 use super::{Model, Step};
 use crate::edn::Value;

@@ -1,11 +1,11 @@
 //! What an object is that does one thing at a time: from a state, an operation leads to a state, or is impossible.
 
-mod changes;
+mod bind;
 mod kv;
 mod lives;
 mod register;
 
-pub use changes::{Changes, bind};
+pub use bind::bind;
 pub use kv::{Kv, KvOp};
 pub use lives::{LifeOp, Lives, Scope};
 pub use register::{Register, RegisterOp};

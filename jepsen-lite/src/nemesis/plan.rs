@@ -105,6 +105,12 @@ impl Fault {
         matches!(self, Self::TokenLost | Self::TokenSlow | Self::TokenHung | Self::TokenLying)
     }
 
+    /// How much longer than others it must last, milliseconds: a primary whose disk hangs has to be known to hang before
+    /// another one leads.
+    fn is_noticed_after_ms(self) -> u64 {
+        if self == Self::HungDisk { 6_000 } else { 0 }
+    }
+
     /// True if both may happen at one time. Who joins needs the others; a hung disk holds a process that shall end, and
     /// has one trouble at a time.
     fn goes_with(self, other: Self) -> bool {
@@ -287,7 +293,7 @@ pub fn round(faults: &[Fault], done: &mut Vec<Fault>, dice: &mut Dice) -> Vec<St
     let mut strikes = Vec::new();
     for fault in kinds {
         let first = seen.insert(fault);
-        let lasts = LASTS_MS.0 + dice.below(LASTS_MS.1 - LASTS_MS.0);
+        let lasts = LASTS_MS.0 + dice.below(LASTS_MS.1 - LASTS_MS.0) + fault.is_noticed_after_ms();
         if let Some(shape) = dice.one_of(fault.shapes(first)) {
             strikes.push(Strike { fault, shape: *shape, begins, ends: begins + lasts });
         }

@@ -26,6 +26,7 @@ pub const FAULTS: &[Fault] = &[
     Fault::Power,
     Fault::TokenLost,
     Fault::TokenSlow,
+    Fault::TokenHung,
     Fault::TokenLying,
     Fault::Membership,
     Fault::Snapshot,
@@ -68,8 +69,7 @@ impl Deeds<'_> {
         match fault {
             Fault::Kill => cluster.kill(member),
             Fault::Pause => cluster.pause(member, true)?,
-            // The shim has no token that hangs and returns.
-            Fault::Partition | Fault::Snapshot | Fault::TokenHung => {}
+            Fault::Partition | Fault::Snapshot => {}
             Fault::Loss => {
                 let loss = 5 + dice.below(20);
                 spoil(&|bad| bad.loss = loss);
@@ -97,7 +97,8 @@ impl Deeds<'_> {
                 cluster.kill(member);
             }
             Fault::TokenLost => cluster.play(member, REMOVED)?,
-            Fault::TokenSlow => cluster.play(member, &format!("* delay {}\n", 10 + dice.below(90)))?,
+            Fault::TokenSlow => cluster.play(member, &format!("* delay {}\n", 5 + dice.below(26)))?,
+            Fault::TokenHung => cluster.play(member, "* hang\n")?,
             Fault::TokenLying => {
                 let which = dice.one_of(&CHANGES).copied().unwrap_or_default();
                 cluster.play(member, &format!("{which} lie 0x30\n"))?;
@@ -156,7 +157,7 @@ impl Deeds<'_> {
         let cluster = &mut *self.cluster;
         let mend = |change: &dyn Fn(&mut Bad)| cluster.net.switch.spoil(member, change);
         match fault {
-            Fault::Kill | Fault::Partition | Fault::Snapshot | Fault::TokenHung => {}
+            Fault::Kill | Fault::Partition | Fault::Snapshot => {}
             Fault::Pause => cluster.pause(member, false)?,
             Fault::Loss => mend(&|bad| bad.loss = 0),
             Fault::Duplicate => mend(&|bad| bad.twice = 0),
@@ -176,7 +177,9 @@ impl Deeds<'_> {
                 cluster.disk(member)?.restore()?;
                 cluster.disk(member)?.empty()?;
             }
-            Fault::TokenLost | Fault::TokenSlow | Fault::TokenLying => cluster.play(member, "")?,
+            Fault::TokenLost | Fault::TokenSlow | Fault::TokenHung | Fault::TokenLying => {
+                cluster.play(member, "")?;
+            }
             Fault::Membership => {
                 let other = (member + 1) % cluster.count();
                 cluster.join(member, other, self.stop)?;

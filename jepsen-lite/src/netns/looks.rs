@@ -60,13 +60,13 @@ impl Look {
         self.ids().iter().position(|known| known.contains(&id))
     }
 
-    /// Fine if every member sees all in sync, nothing unsettled, and a primary.
-    pub fn whole(&self, cluster: &Cluster) -> Result<(), String> {
+    /// Fine if every member sees all in sync, no more unsettled than so many clients have under way, and a primary.
+    pub fn whole(&self, cluster: &Cluster, clients: usize) -> Result<(), String> {
         for index in 0..self.count {
             let now = Member::new(cluster.socket(index)).status(limits::LOOK);
             let now = now.map_err(|why| format!("member {index}: {why}"))?;
             let in_sync = now.members.iter().filter(|member| member.in_sync).count();
-            if in_sync != self.count || now.unsettled != 0 || now.primary.is_none() {
+            if in_sync != self.count || now.unsettled > clients as u64 || now.primary.is_none() {
                 let (all, unsettled, primary) = (self.count, now.unsettled, now.primary);
                 return Err(format!(
                     "member {index} sees {in_sync} of {all} in sync, {unsettled} unsettled, primary {primary:?}"

@@ -21,6 +21,8 @@ pub struct Nemesis<'a> {
     recorder: &'a Recorder,
     /// Which faults.
     faults: &'a [Fault],
+    /// How many clients work.
+    clients: usize,
     active: Vec<(Strike, Hit)>,
 }
 
@@ -32,8 +34,9 @@ impl<'a> Nemesis<'a> {
         recorder: &'a Recorder,
         stop: &'a AtomicBool,
         faults: &'a [Fault],
+        clients: usize,
     ) -> Self {
-        Self { deeds: Deeds { cluster, look, stop }, recorder, faults, active: Vec::new() }
+        Self { deeds: Deeds { cluster, look, stop }, recorder, faults, clients, active: Vec::new() }
     }
 
     /// Round after round until the time is over. Ends with a group that is whole, or was not in time.
@@ -73,7 +76,7 @@ impl<'a> Nemesis<'a> {
             }
         }
         told("healing");
-        self.whole()
+        self.whole(self.clients)
     }
 
     fn rest(&self, time: Duration) -> Result<(), String> {
@@ -118,8 +121,8 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// Waits until every member says that all are in sync; false if that was not in time.
-    pub fn whole(&mut self) -> Result<bool, String> {
+    /// Waits until every member says that all are in sync, while so many clients work; false if that was not in time.
+    pub fn whole(&mut self, clients: usize) -> Result<bool, String> {
         let began = Clock.now();
         let mut why = String::new();
         let mut in_time = false;
@@ -130,7 +133,7 @@ impl<'a> Nemesis<'a> {
                 why = format!("the process of member {member} has ended by itself");
                 break;
             }
-            match self.deeds.look.whole(self.deeds.cluster) {
+            match self.deeds.look.whole(self.deeds.cluster, clients) {
                 Ok(()) => {
                     in_time = true;
                     break;

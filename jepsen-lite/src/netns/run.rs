@@ -197,7 +197,7 @@ fn work(
     std::thread::scope(|scope| {
         let reader = scope.spawn(move || listen(out, recorder, &fresh));
         let until = Clock.now() + options.time;
-        let mut nemesis = Nemesis::new(cluster, look, recorder, stop, &options.faults);
+        let mut nemesis = Nemesis::new(cluster, look, recorder, stop, &options.faults, options.clients);
         let broken = nemesis.work(options.seed, until, told);
         told("the clients end");
         // The end of its input tells it to end; what it still waits for is bounded by its calls' deadline.
@@ -215,7 +215,7 @@ fn work(
             return Err("the clients' last calls did not end in time".into());
         }
         // What ended with the last calls is settled before everybody looks.
-        nemesis.whole().map(|_| ())
+        nemesis.whole(0).map(|_| ())
     })
 }
 

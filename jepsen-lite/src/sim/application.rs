@@ -35,7 +35,8 @@ const CKR_OBJECT_HANDLE_INVALID: u64 = 0x82;
 const CKR_USER_NOT_LOGGED_IN: u64 = 0x101;
 const CKR_FUNCTION_REJECTED: u64 = 0x200;
 
-/// Session objects by the number that the workload knows them under; all applications of a slot share them.
+/// The session objects of all applications, by the number that the workload knows them under. That no application uses those of
+/// another slot is the workload's doing.
 pub type SessionObjects = Arc<Mutex<Kept>>;
 
 /// Session objects, and the last number.

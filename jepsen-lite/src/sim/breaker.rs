@@ -178,7 +178,9 @@ impl<'a> Breaker<'a> {
             Fault::Pause => machine.pause(true),
             Fault::Clock => {
                 machine.skew.set_rate(1_000_000 - RATE_OFF_MAX + rate);
-                machine.skew.set_wall(i64::try_from(wall).unwrap_or(0) - i64::try_from(WALL_OFF_MAX_MS).unwrap_or(0));
+                machine
+                    .skew
+                    .set_wall(i64::try_from(wall).unwrap_or(0) - i64::try_from(WALL_OFF_MAX_MS).unwrap_or(0));
             }
             Fault::DiskFull => machine.disk.set_fault(Some(DiskFault::Full)),
             Fault::ErringDisk => machine.disk.set_fault(Some(DiskFault::Fails)),

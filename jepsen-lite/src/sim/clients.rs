@@ -9,7 +9,6 @@ use super::recorder::Recorder;
 use crate::history::{Function, Kind};
 use crate::limits;
 use crate::workload::{Board, Client, Work};
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,8 +25,7 @@ pub struct Clients {
     network: Network,
     recorder: Arc<Recorder>,
     board: Mutex<Board>,
-    /// By the member that a slot asks; None for the slot that asks any.
-    objects: BTreeMap<Option<usize>, SessionObjects>,
+    objects: SessionObjects,
     /// Who hears of keys that come and go, by member.
     news: Vec<mpsc::UnboundedSender<News>>,
     stop: AtomicBool,
@@ -42,13 +40,12 @@ impl Clients {
         recorder: &Arc<Recorder>,
         news: Vec<mpsc::UnboundedSender<News>>,
     ) -> Arc<Self> {
-        let slots = (0..work.members).map(Some).chain([None]);
         Arc::new(Self {
             work,
             network: network.clone(),
             recorder: recorder.clone(),
             board: Mutex::default(),
-            objects: slots.map(|slot| (slot, SessionObjects::default())).collect(),
+            objects: SessionObjects::default(),
             news,
             stop: AtomicBool::new(false),
             working: AtomicUsize::new(work.clients),
@@ -75,8 +72,7 @@ impl Clients {
         let seed = self.work.seed.wrapping_mul(7_919).wrapping_add(index as u64);
         let timeout = Duration::from_millis(limits::CALL_MS);
         let asker = Asker::new(&self.network, &places, seed, timeout);
-        let objects = self.objects.get(&client.member()).cloned().unwrap_or_default();
-        let mut application = Application::new(asker, objects, self.work.seed);
+        let mut application = Application::new(asker, self.objects.clone(), self.work.seed);
         while !self.stop.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(client.rest_ms()) * REST_TIMES).await;
             if !application.log_in().await {

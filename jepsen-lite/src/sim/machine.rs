@@ -1,16 +1,20 @@
 //! A simulated machine of a member: what outlives its processes (data folder, disk, token, clocks), and the process that
 //! runs the real member, started again by a supervisor when it ends by itself.
 
+use super::application::PIN;
 use super::host::Host;
 use super::network::{Network, Place, guard};
 use super::peers::{Joining, Links, address, serve};
-use super::application::PIN;
-use keyraft_engine::assembly::{Engine, InitGroup, MemberConfig, World as Surroundings, home, init, join_through};
+use keyraft_engine::assembly::{
+    Engine, InitGroup, MemberConfig, World as Surroundings, home, init, join_through,
+};
 use keyraft_engine::clock::{MemberClock, Skew};
 use keyraft_engine::cloning::{Domain, Invitation};
 use keyraft_engine::consensus::Timings;
 use keyraft_engine::consensus::model_disk::ModelDisk;
-use keyraft_engine::limits::{ELECTION_MAX, ELECTION_MIN, RAFT_HEARTBEAT, RESTART_CALM, RESTART_MAX, RESTART_MIN};
+use keyraft_engine::limits::{
+    ELECTION_MAX, ELECTION_MIN, RAFT_HEARTBEAT, RESTART_CALM, RESTART_MAX, RESTART_MIN,
+};
 use keyraft_engine::token::{ModelToken, ModuleSource, Pin, SlotChoice, TokenConfig, initialize};
 use keyraft_engine::transport::pki;
 use std::path::{Path, PathBuf};
@@ -129,7 +133,8 @@ impl Machine {
     pub fn renew(&mut self, machines: usize) -> Result<(), String> {
         // Its data folder stays behind; another one is used.
         self.token = token(self.place + machines * self.lives)?;
-        self.config = config(self.place, self.root.join(format!("m{}-{}", self.place, self.lives)), &self.token)?;
+        self.config =
+            config(self.place, self.root.join(format!("m{}-{}", self.place, self.lives)), &self.token)?;
         self.disk = disk();
         self.lives += 1;
         Ok(())
@@ -257,9 +262,9 @@ async fn live(
     place: Place,
     mut orders: mpsc::UnboundedReceiver<Order>,
 ) -> String {
-    let named = home::load(&config.folder).map_err(|error| error.to_string()).and_then(|identity| {
-        pki::named(&identity.certificate).map_err(|error| error.to_string())
-    });
+    let named = home::load(&config.folder)
+        .map_err(|error| error.to_string())
+        .and_then(|identity| pki::named(&identity.certificate).map_err(|error| error.to_string()));
     let named = match named {
         Ok(named) => named,
         Err(why) => return why,

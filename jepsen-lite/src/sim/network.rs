@@ -313,7 +313,7 @@ impl Network {
             let parcel = entry.remove();
             inner.arrives(parcel);
         }
-        if inner.now % LOOK_MS == 0 {
+        if inner.now.is_multiple_of(LOOK_MS) {
             inner.give_up();
         }
     }

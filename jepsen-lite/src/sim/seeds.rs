@@ -287,7 +287,8 @@ pub fn many(plan: &Plan, stop: &AtomicBool, told: &mut dyn FnMut(&Sum, &One)) ->
     let mut seeds = plan.seeds.first..=plan.seeds.last;
     let mut workers: Vec<Worker> = Vec::new();
     loop {
-        let over = stop.load(Ordering::Relaxed) || (plan.first_failure && sum.failed.iter().any(|one| one.broken_promise().is_some()));
+        let over = stop.load(Ordering::Relaxed)
+            || (plan.first_failure && sum.failed.iter().any(|one| one.broken_promise().is_some()));
         while !over && workers.len() < plan.jobs.max(1) {
             let Some(seed) = seeds.next() else { break };
             workers.push(start(plan, seed)?);

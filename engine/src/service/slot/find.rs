@@ -54,10 +54,12 @@ impl Core {
             let settled = |id| state.object(id).is_some_and(|row| row.phase == Phase::Settled);
             self.catalogue.search(template, private, after, limits::FOUND_MAX, settled)
         });
+        self.deletions_over().await?;
         Ok(SlotAnswer::Found { objects: page.objects, more: page.more })
     }
 
     pub(super) async fn slot_read(&self, object: ObjectId, asker: Asker) -> Answered {
+        self.fenced_barrier().await?;
         let name = self.settled_surely(object, ckr::OBJECT_HANDLE_INVALID).await?;
         let record = self.record(name)?;
         self.fenced()?;

@@ -47,6 +47,8 @@ impl Core {
         }
         match answered(self.use_now(call, key, kind, mechanism, &data.0)) {
             Ok(answer) => Some(Ok(Answer::Slot(Box::new(SlotReply { index, answer })))),
+            // That may have to be waited for.
+            Err(failure) if failure.tells_absence() && self.fences() => None,
             Err(failure) if failure.remedy() == Remedy::GiveUp && !failure.is_doubtful() => {
                 Some(Err(failure))
             }

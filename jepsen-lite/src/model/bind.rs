@@ -1,52 +1,8 @@
-//! What changes keys, looked through before their order is searched for: what overlaps a change, and which keys came of
-//! creations whose answer did not come.
+//! Which keys came of creations whose answer did not come.
 
 use crate::edn::Value;
 use crate::history::{End, Function, Operation};
 use std::collections::BTreeMap;
-
-/// When each key was deleted, and when it was changed: from the call to the answer, or for ever.
-#[derive(Clone, Debug, Default)]
-pub struct Changes {
-    deletions: BTreeMap<i64, Vec<(usize, usize)>>,
-    sets: BTreeMap<i64, Vec<(usize, usize)>>,
-}
-
-impl Changes {
-    /// Those of these operations that may have happened.
-    pub fn of(operations: &[Operation]) -> Self {
-        let mut changes = Self::default();
-        for operation in operations.iter().filter(|operation| operation.may_have_happened()) {
-            let answered = operation.returned.filter(|_| operation.end == End::Ok);
-            let lasts = (operation.called, answered.unwrap_or(usize::MAX));
-            match (&operation.function, &operation.asked, operation.asked.list()) {
-                (Function::Delete, Value::Int(id), _) => {
-                    changes.deletions.entry(*id).or_default().push(lasts)
-                }
-                (Function::Set, _, Some([Value::Int(id), _])) => {
-                    changes.sets.entry(*id).or_default().push(lasts)
-                }
-                _ => {}
-            }
-        }
-        changes
-    }
-
-    /// True for a use or a look while its key was being deleted, and for a look while it was being changed: members come
-    /// to a change one after another, and until it is answered such a call may meet either.
-    pub fn overlap(&self, operation: &Operation) -> bool {
-        let (from, to) = (operation.called, operation.returned.unwrap_or(usize::MAX));
-        let within = |changes: &BTreeMap<i64, Vec<(usize, usize)>>| {
-            let all = operation.asked.int().and_then(|id| changes.get(&id));
-            all.is_some_and(|all| all.iter().any(|(begin, end)| from < *end && *begin < to))
-        };
-        match operation.function {
-            Function::Use => within(&self.deletions),
-            Function::Look => within(&self.deletions) || within(&self.sets),
-            _ => false,
-        }
-    }
-}
 
 /// The ids of creations whose answer did not come, by tag: as a look told them, and else the ids that somebody met and
 /// nobody made, each given to the earliest such creation that began before it was met. These creations differ in nothing
