@@ -31,26 +31,34 @@ const fn hunt(
 }
 
 const HUNTS: &[Hunt] = &[
-    hunt(Mutant::AcknowledgeBeforeFsync, ("serve", "power", "10"), 3, "whole in time"),
-    hunt(Mutant::ForgetLastPurged, ("serve", "snapshot,kill", "12"), 3, "whole in time"),
+    hunt(Mutant::AcknowledgeBeforeFsync, ("serve", "power", "10"), 6, "whole in time"),
+    hunt(Mutant::ForgetLastPurged, ("serve", "snapshot,kill", "12"), 6, "processes"),
     hunt(Mutant::PreVoteGrants, ("serve", "partition,pause,kill", "12"), 12, "no lone elections"),
-    hunt(Mutant::SkipReadBarrier, ("serve", "kill", "8"), 3, "in-sync promise"),
-    hunt(Mutant::ApplyTwice, ("serve", "kill,loss", "10"), 4, "whole in time"),
-    hunt(Mutant::ReuseAnId, ("serve", "kill", "10"), 3, "linearizable"),
-    hunt(Mutant::ReuseAReservedBlock, ("serve", "kill", "10"), 3, "linearizable"),
+    hunt(Mutant::SkipReadBarrier, ("fence", "delay", "10"), 4, "in-sync promise"),
+    hunt(Mutant::ApplyTwice, ("serve", "kill,loss", "10"), 6, "whole in time"),
+    hunt(Mutant::ReuseAnId, ("serve", "kill", "10"), 6, "linearizable"),
+    hunt(Mutant::ReuseAReservedBlock, ("serve", "kill", "10"), 6, "linearizable"),
     hunt(Mutant::AnswerBeforeInSyncHolds, ("serve", "token-slow", "8"), 8, "in-sync promise"),
-    hunt(Mutant::AnswerBeforeSettle, ("serve", "token-slow", "8"), 3, "linearizable"),
+    hunt(Mutant::AnswerBeforeSettle, ("serve", "token-slow", "8"), 6, "linearizable"),
     hunt(Mutant::CountALearner, ("serve", "partition,token-slow", "14"), 6, "in-sync promise"),
-    hunt(Mutant::DestroyOnUnconfirmedState, ("serve", "power,slow-disk", "10"), 8, "no copy destroyed early"),
-    hunt(Mutant::KeepStaleCopy, ("serve", "kill", "6"), 2, "nothing left behind"),
+    hunt(
+        Mutant::DestroyOnUnconfirmedState,
+        ("serve", "power,hung-disk", "10"),
+        12,
+        "no copy destroyed early",
+    ),
+    hunt(Mutant::KeepStaleCopy, ("serve", "kill", "6"), 3, "nothing left behind"),
     hunt(Mutant::ServeWithoutALease, ("fence", "partition", "12"), 8, "no use after delete"),
-    hunt(Mutant::ResumeNothing, ("serve", "kill", "10"), 3, "whole in time"),
+    hunt(Mutant::ResumeNothing, ("serve", "kill", "10"), 6, "whole in time"),
 ];
 
 /// Mistakes that no seed shows, and why.
 const ELSEWHERE: &[(Mutant, &str)] = &[
     (Mutant::ForgetTheVote, "found by storage/tests/crash.rs: elections here do not fall within one restart"),
-    (Mutant::NoLeaseCheckAfter, "found by nobody: such a use began before the deletion's answer, as is promised"),
+    (
+        Mutant::NoLeaseCheckAfter,
+        "found by nobody: such a use began before the deletion's answer, as is promised",
+    ),
 ];
 
 fn hunted(hunt: &Hunt, out: &Path) -> Sum {
