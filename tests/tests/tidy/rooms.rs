@@ -143,6 +143,8 @@ const UNSAFE: &[&str] = &[
     // The ioctl that cuts a file system's power.
     "storage/tests/support/power.rs",
     "jepsen-lite/src/netns/power.rs",
+    // libc's functions that tell what is random and what time it is.
+    "jepsen-lite/src/sim/entropy.rs",
     // The ioctl that makes a network device.
     "jepsen-lite/src/netns/tun.rs",
     // The module's functions as C applications call them, and fork.
