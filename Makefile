@@ -22,14 +22,14 @@ deps-bench:
 	@dev/deps.sh build bench
 
 build: deps-build
-	cargo build --bin keyraft
+	cargo build --package keyraft-node --bin keyraft
 	cargo build --package keyraft-pkcs11
 
 demo: build
 	$(TARGET)/debug/keyraft demo
 
 test: deps-test lint doc deny
-	cargo build --bin keyraft
+	cargo build --package keyraft-node --bin keyraft
 	cargo build --package keyraft-pkcs11 --package keyraft-shim
 	cargo test --workspace
 
@@ -47,7 +47,7 @@ $(DENY):
 	cargo install --locked --quiet cargo-deny --version $(CARGO_DENY_VERSION) --root $(TARGET)/tools
 
 soak: deps-test
-	cargo build --bin keyraft
+	cargo build --package keyraft-node --bin keyraft
 	cargo build --package keyraft-pkcs11 --package keyraft-shim
 	KEYRAFT_FUZZ_SECONDS=600 cargo test --package keyraft-tests --test fuzz -- --nocapture
 	KEYRAFT_CRASH_ROUNDS=500 cargo test --package keyraft-storage --test crash -- --nocapture
@@ -55,7 +55,7 @@ soak: deps-test
 	KEYRAFT_MEMBERS=32 cargo test --package keyraft-tests --test engine of_nine_members -- --nocapture
 
 bench: deps-bench
-	cargo build --release --bin keyraft
+	cargo build --release --package keyraft-node --bin keyraft
 	cargo build --release --package keyraft-pkcs11 --package keyraft-shim
 	cargo run --release --package keyraft-benches
 

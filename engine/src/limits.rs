@@ -90,6 +90,9 @@ pub const PIN_MIN_BYTES: usize = 4;
 pub const PIN_MAX_BYTES: usize = 255;
 /// How long a search waits for a quorum before a member that may serve alone answers with what it has.
 pub const FIND_PATIENCE: Duration = Duration::from_secs(1);
+/// How long an answer that something has gone waits for the end of its deletion, in a group that fences: the longest lease
+/// and the time a token may take, with room.
+pub const DELETION_PATIENCE: Duration = Duration::from_secs(8);
 /// How long a call waits for a member that does not show yet what its application has seen, before another is asked.
 pub const SEEN_PATIENCE: Duration = Duration::from_millis(200);
 /// Handles of one answer to a search.

@@ -263,7 +263,11 @@ fn break_things(given: &Run) -> Result<u8, String> {
         given.labels
     );
     let options = Options {
-        keyraft: beside(given.keyraft.as_ref(), "keyraft", "cargo build --bin keyraft")?,
+        keyraft: beside(
+            given.keyraft.as_ref(),
+            "keyraft",
+            "cargo build --package keyraft-node --bin keyraft",
+        )?,
         module: beside(given.module.as_ref(), "libkeyraft_pkcs11.so", "cargo build -p keyraft-pkcs11")?,
         shim: match faults.iter().any(|fault| fault.is_of_tokens()) {
             true => Some(beside(None, "libkeyraft_shim.so", "cargo build -p keyraft-shim")?),

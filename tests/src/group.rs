@@ -130,7 +130,7 @@ pub fn program() -> PathBuf {
     let program = target.join("keyraft");
     assert!(
         program.is_file(),
-        "{} is missing: build it first by 'cargo build --bin keyraft' (with --release if the tests are)",
+        "{} is missing: build it first by 'cargo build --package keyraft-node --bin keyraft' (with --release if the tests are)",
         program.display()
     );
     program

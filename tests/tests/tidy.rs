@@ -1,5 +1,7 @@
 //! The house rules, as tests: who may use what, who may wait, and what no file may hold.
 
+#[path = "tidy/builds.rs"]
+mod builds;
 #[path = "tidy/papers.rs"]
 mod papers;
 #[path = "tidy/rooms.rs"]

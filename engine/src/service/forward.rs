@@ -60,8 +60,10 @@ fn place(request: &ClientRequest) -> Place {
 impl Core {
     /// Carries out a client's request, wherever that must be; `by` becomes the member that did it.
     pub(super) async fn client(&self, request: ClientRequest, by: &mut MemberId) -> Result<Answer, Failure> {
+        // On its own slot a member promises nothing of others.
+        let direct = matches!(&request, ClientRequest::Slot(call) if call.direct);
         let done = self.client_anywhere(request, by).await;
-        self.gone_for_all(done).await
+        if direct { done } else { self.gone_for_all(done).await }
     }
 
     async fn client_anywhere(&self, request: ClientRequest, by: &mut MemberId) -> Result<Answer, Failure> {

@@ -289,6 +289,12 @@ impl Core {
         from: MemberId,
         request: MemberRequest,
     ) -> Result<MemberAnswer, Failure> {
+        // Who joined behind this member's back brings it up to date by Raft; before that it may as well have been removed.
+        let stranger = self.agreed.read(|state| state.group().is_some() && state.member(from).is_none());
+        if stranger && !matches!(request, MemberRequest::Raft { .. }) {
+            let text = format!("{} does not know {from} yet", self.named(self.me));
+            return Err(Failure::new(FailureKind::NotInSync, text));
+        }
         match request {
             MemberRequest::Raft { call, body } => {
                 let body =

@@ -67,11 +67,9 @@ impl Core {
     }
 
     /// In a group that fences, waits until every deletion that this member shows is over. While one is under way another
-    /// member may still use the key, and nobody who was told that it has gone may meet it again.
+    /// member may still use the key, and nobody who was told that it has gone may meet it again. While some member has not
+    /// confirmed the fence no deletion ends, and nothing of this is promised.
     pub(super) async fn deletions_over(&self) -> Result<(), Failure> {
-        if !self.fences() {
-            return Ok(());
-        }
         let removing = |row: &Object| matches!(row.phase, Phase::Removing(_));
         let mut applied = self.agreed.applied();
         let mut waits: Vec<ObjectId> = self.agreed.read(|state| {
@@ -81,16 +79,27 @@ impl Core {
             loop {
                 // Marked before the look: what is applied after it wakes this again.
                 applied.borrow_and_update();
-                self.agreed.read(|state| waits.retain(|id| state.object(*id).is_some_and(removing)));
-                if waits.is_empty() || applied.changed().await.is_err() {
-                    return;
+                let promised = self.agreed.read(|state| {
+                    waits.retain(|id| state.object(*id).is_some_and(removing));
+                    state.fence().is_some_and(|fence| fence.unconfirmed.is_empty())
+                });
+                if waits.is_empty() || !promised {
+                    return true;
+                }
+                if applied.changed().await.is_err() {
+                    return false;
                 }
             }
         };
-        tokio::time::timeout(limits::OVERALL, over).await.map_err(|_| {
-            let text = "a deletion is under way, and not every member has carried it out in time: try again";
-            Failure::new(FailureKind::Busy, text)
-        })
+        match tokio::time::timeout(limits::DELETION_PATIENCE, over).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Failure::new(FailureKind::Stopping, "this member is stopping")),
+            Err(_) => {
+                let text =
+                    "a deletion is under way, and not every member has carried it out in time: try again";
+                Err(Failure::new(FailureKind::Busy, text))
+            }
+        }
     }
 
     /// What became of a request. In a group that fences, that an object has gone is said once nobody uses it any more.
@@ -101,9 +110,18 @@ impl Core {
         done
     }
 
-    /// In a group that fences, the barrier: what an object was changed to is then read in one order with all else.
+    /// In a group that fences, the barrier: what an object was changed to is then read in one order with all else. Who has
+    /// no lease refuses at once.
     pub(super) async fn fenced_barrier(&self) -> Result<(), Failure> {
-        if self.fences() { self.patient_barrier().await.map(drop) } else { Ok(()) }
+        if !self.fences() {
+            return Ok(());
+        }
+        self.fenced()?;
+        let Ok(done) = tokio::time::timeout(limits::FIND_PATIENCE, self.patient_barrier()).await else {
+            self.fenced()?;
+            return Err(Failure::new(FailureKind::NoQuorum, "no quorum of members answers"));
+        };
+        done.map(drop)
     }
 
     pub(super) async fn list(
@@ -122,8 +140,11 @@ impl Core {
         match confirmed {
             Ok(_) => {}
             // What is there by name is found without a quorum; that nothing is there is not believed.
-            Err(failure) if failure.kind == FailureKind::NoQuorum && label.is_some() && !found.is_empty() => {
-            }
+            Err(failure)
+                if failure.kind == FailureKind::NoQuorum
+                    && label.is_some()
+                    && !found.is_empty()
+                    && !self.fences() => {}
             Err(failure) => return Err(failure),
         }
         let more = found.len() > limits::ROWS_MAX;

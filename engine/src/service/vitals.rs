@@ -98,16 +98,23 @@ fn look(folder: &Path, interfaces: &[String]) -> Seen {
 
 /// Knows a disk that hangs on writes: entries that a quorum holds are not applied. What is only read may well be there.
 #[derive(Debug, Default)]
-struct Stall(Option<(u64, Instant)>);
+struct Stall {
+    /// What was applied at the last look, and since when.
+    trails: Option<(u64, Instant)>,
+    looked: Option<Instant>,
+}
 
 impl Stall {
     /// `trails` is what this member has applied, while its quorum holds more. True if that has lasted.
     fn lasts(&mut self, trails: Option<u64>, now: Instant) -> bool {
-        let began = match (self.0, trails) {
-            (Some((applied, began)), Some(still)) if applied == still => began,
+        // Who stood still itself has seen nothing of the time between.
+        let watched = self.looked.is_some_and(|at| now.saturating_duration_since(at) < limits::ATTEMPT * 2);
+        self.looked = Some(now);
+        let began = match (self.trails, trails) {
+            (Some((applied, began)), Some(still)) if applied == still && watched => began,
             _ => now,
         };
-        self.0 = trails.map(|applied| (applied, began));
+        self.trails = trails.map(|applied| (applied, began));
         now.saturating_duration_since(began) >= limits::ATTEMPT
     }
 }

@@ -108,6 +108,9 @@ async fn a_fenced_member_uses_no_key_after_its_deletion_was_answered() {
     let mut caller = Caller::begin(socket, limits::ATTEMPT).await.expect("makes contact");
     let waits = delete(&mut caller, &doomed).await.expect_err("is not answered");
     assert!(matches!(waits.kind, FailureKind::Deadline | FailureKind::NoQuorum), "{waits:?}");
+    // Nothing is promised while the fence is not confirmed, so nobody waits for the promise.
+    let found = group.json(other, &["--deadline", "5", "key", "list"]).await;
+    assert!(!found.to_string().contains("doomed"), "{found}");
     network.heal(victim);
     group.wait_in_sync().await;
     group.json(other, &set).await;
@@ -134,6 +137,35 @@ async fn a_fenced_member_that_stood_still_refuses_what_was_deleted_meanwhile() {
     group.go_on(victim);
     let tries = hands.await.expect("signs");
     assert!(tries.len() > 10 && tries.iter().all(|(_, good)| !good), "{tries:?}");
+    group.wait_in_sync().await;
+}
+
+#[tokio::test]
+async fn in_a_fenced_group_what_a_search_misses_has_gone_everywhere() {
+    let _turn = turn().await;
+    let group = Group::form(&[Embedded, Embedded, Embedded]).await;
+    group.json(0, &["option", "set", "isolated_service", "fence"]).await;
+    let leads = group.primary(0).await;
+    let (victim, other) = ((leads + 1) % 3, (leads + 2) % 3);
+    let doomed = make(&group, leads, "doomed").await;
+    // While this one stands still its lease holds the deletion up.
+    group.pause(victim);
+    let socket = group.members[leads].socket.clone();
+    let key = doomed.clone();
+    let deletion = tokio::spawn(async move {
+        let mut caller = Caller::begin(&socket, STEP_LIMIT).await.expect("makes contact");
+        delete(&mut caller, &key).await
+    });
+    eventually(async || match group.status(other).await.unsettled {
+        0 => Err("the deletion is not under way".to_string()),
+        _ => Ok(()),
+    })
+    .await;
+    let found = group.json(other, &["key", "list"]).await;
+    assert!(!found.to_string().contains("doomed"), "{found}");
+    assert_eq!(group.status(other).await.unsettled, 0, "the search answered before the deletion was over");
+    deletion.await.expect("ends").expect("is deleted");
+    group.go_on(victim);
     group.wait_in_sync().await;
 }
 

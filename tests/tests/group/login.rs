@@ -11,8 +11,7 @@ use keyraft_node::caller::Ask;
 use keyraft_node::engine::Socket;
 use keyraft_tests::TokenKind::Embedded;
 use keyraft_tests::group::write_private;
-use keyraft_tests::{Group, STEP_LIMIT, turn};
-use std::time::Duration;
+use keyraft_tests::{Group, STEP_LIMIT, eventually, turn};
 use zeroize::Zeroizing;
 
 const PIN_INCORRECT: u64 = 0xA0;
@@ -71,9 +70,11 @@ async fn a_lost_primary_forgets_no_try_and_no_login() {
     set(&group, "user", "right-1").await;
     // What is answered is agreed; this member shows it once it has applied it.
     let agreed = group.status(primary).await.applied;
-    while group.status(follower).await.applied < agreed {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    eventually(async || match group.status(follower).await.applied {
+        applied if applied >= agreed => Ok(()),
+        applied => Err(format!("the follower is at {applied}, not at {agreed}")),
+    })
+    .await;
     assert!(group.status(follower).await.user_pin);
 
     let ticket = login(&group.members[follower].socket, Role::User, "right-1", 2).await.expect("logs in");
