@@ -50,7 +50,10 @@ const HUNTS: &[Hunt] = &[
 /// Mistakes that no seed shows, and why.
 const ELSEWHERE: &[(Mutant, &str)] = &[
     (Mutant::ForgetTheVote, "found by storage/tests/crash.rs: elections here do not fall within one restart"),
-    (Mutant::NoLeaseCheckAfter, "found by nobody: such a use began before the deletion's answer, as is promised"),
+    (
+        Mutant::NoLeaseCheckAfter,
+        "found by nobody: such a use began before the deletion's answer, as is promised",
+    ),
 ];
 
 fn hunted(hunt: &Hunt, out: &Path) -> Sum {

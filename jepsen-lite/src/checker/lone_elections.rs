@@ -29,7 +29,8 @@ impl Lasting {
             [from, to] => Some((*from, *to)),
             _ => None,
         };
-        let cut = value.get("cut").and_then(Value::list).unwrap_or_default().iter().filter_map(link).collect();
+        let cut =
+            value.get("cut").and_then(Value::list).unwrap_or_default().iter().filter_map(link).collect();
         Some(Self { name, silent, cut })
     }
 }
@@ -48,7 +49,8 @@ pub(super) fn look(facts: &Facts<'_>) -> Finding {
     // The first and the highest term that each has shown since it hears nobody.
     let mut alone: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
     let (mut complaints, mut looks, mut highest) = (Vec::new(), 0, 0);
-    let nemesis = facts.history.events.iter().enumerate().filter(|(_, event)| event.process == Process::Nemesis);
+    let nemesis =
+        facts.history.events.iter().enumerate().filter(|(_, event)| event.process == Process::Nemesis);
     for (at, event) in nemesis {
         match event.function {
             Function::FaultBegin => faults.extend(Lasting::of(&event.value)),
@@ -58,7 +60,8 @@ pub(super) fn look(facts: &Facts<'_>) -> Finding {
                 faults.retain(|fault| fault.name != name);
             }
             Function::Seen => {
-                let (Some(member), Some(term)) = (event.value.int_at("member"), event.value.int_at("term")) else {
+                let (Some(member), Some(term)) = (event.value.int_at("member"), event.value.int_at("term"))
+                else {
                     continue;
                 };
                 if !hears_nobody(&faults, member, members) {
@@ -71,14 +74,17 @@ pub(super) fn look(facts: &Facts<'_>) -> Finding {
                 highest = highest.max(rise);
                 if rise > RISE_MAX && news {
                     let place = facts.place(at);
-                    complaints.push(format!("member {member} hears nobody, and goes from term {first} to {term}: {place}"));
+                    complaints.push(format!(
+                        "member {member} hears nobody, and goes from term {first} to {term}: {place}"
+                    ));
                 }
             }
             _ => {}
         }
         alone.retain(|member, _| hears_nobody(&faults, *member, members));
     }
-    let mut finding = Finding::new("no lone elections", format!("{looks} looks at members that hear nobody"), complaints);
+    let mut finding =
+        Finding::new("no lone elections", format!("{looks} looks at members that hear nobody"), complaints);
     finding.numbers = vec![("highest-rise", highest)];
     finding
 }

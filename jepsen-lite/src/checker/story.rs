@@ -57,11 +57,8 @@ impl Story {
 
     /// A key just deleted is used at a member.
     pub fn ghost(&mut self, id: i64, member: i64, result: &str) {
-        let rows = [
-            ("object", Value::Int(id)),
-            ("member", Value::Int(member)),
-            ("result", Value::word(result)),
-        ];
+        let rows =
+            [("object", Value::Int(id)), ("member", Value::Int(member)), ("result", Value::word(result))];
         self.nemesis(Function::Ghost, Value::map(rows));
     }
 

@@ -27,7 +27,8 @@ pub(super) fn look(facts: &Facts<'_>) -> Finding {
         let excused = facts.weak.within(usize::try_from(member).ok(), when, at);
         if probe.get("result") == Some(&Value::word("ok")) && !excused {
             let (deleted, used) = (facts.place(when), facts.place(at));
-            complaints.push(format!("key {id} was deleted at {deleted}, and member {member} used it at {used}"));
+            complaints
+                .push(format!("key {id} was deleted at {deleted}, and member {member} used it at {used}"));
         }
     }
     Finding::of_some("no use after delete", count, "uses", complaints)
