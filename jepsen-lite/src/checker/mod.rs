@@ -35,6 +35,9 @@ use serde_json::{Map, Value as Json, json};
 /// Complaints that a finding tells of; the rest is counted alone.
 pub const COMPLAINTS_MAX: usize = 20;
 
+/// Ends the complaint of a checker that finds no promise broken, but proves nothing.
+pub const NOTHING_LOOKED_AT: &str = "nothing was looked at";
+
 /// What a checker found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -61,7 +64,7 @@ impl Finding {
     /// One that complains if there was nothing to look at.
     pub fn of_some(name: &'static str, count: usize, what: &str, mut complaints: Vec<String>) -> Self {
         if count == 0 {
-            complaints.push(format!("no {what} in the history: nothing was looked at"));
+            complaints.push(format!("no {what} in the history: {NOTHING_LOOKED_AT}"));
         }
         Self::new(name, format!("{count} {what}"), complaints)
     }
@@ -113,7 +116,9 @@ pub fn look(history: &History, budget: u64) -> Result<Findings, HistoryError> {
     all.extend([in_sync::look(&facts), one_primary::look(&facts), lone_elections::look(&facts)]);
     all.extend(deletes.then(|| use_after_delete::look(&facts)));
     all.extend(facts.wants(&Function::Look).then(|| stale_look::look(&facts)));
-    all.extend([equal_keys::look(&facts), left_behind::look(&facts), kept_copies::look(&facts)]);
+    all.push(equal_keys::look(&facts));
+    all.extend(left_behind::look(&facts));
+    all.extend(kept_copies::look(&facts));
     all.extend([whole::look(&facts), ended::look(&facts)]);
     all.extend(sessions::look(&facts));
     all.extend(in_clear::look(&facts));

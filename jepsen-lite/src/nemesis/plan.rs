@@ -100,6 +100,12 @@ impl Fault {
         matches!(self, Self::DiskFull | Self::SlowDisk | Self::HungDisk | Self::ErringDisk | Self::Power)
     }
 
+    /// True if it may leave the process that it hits no choice but to end.
+    pub fn ends_processes(self) -> bool {
+        let disk = matches!(self, Self::DiskFull | Self::HungDisk | Self::ErringDisk | Self::Power);
+        disk || matches!(self, Self::TokenLost | Self::TokenHung | Self::TokenLying)
+    }
+
     /// True if it needs a token that misbehaves on demand.
     pub fn is_of_tokens(self) -> bool {
         matches!(self, Self::TokenLost | Self::TokenSlow | Self::TokenHung | Self::TokenLying)

@@ -2,7 +2,7 @@
 //! mended.
 
 use super::looks::{self, Look};
-use super::machine::{Order, SYNC};
+use super::machine::{Order, PANICKED, SYNC};
 use super::network::Bad;
 use super::recorder::Recorder;
 use super::storm;
@@ -46,8 +46,8 @@ pub struct Breaker<'a> {
     active: Vec<(Strike, Hit)>,
     /// Members that were removed, and have not joined anew.
     removed: BTreeSet<usize>,
-    /// Faults since all was whole.
-    lately: BTreeSet<Fault>,
+    /// Faults since all was whole, and whom they hit.
+    lately: BTreeSet<(Fault, usize)>,
 }
 
 impl<'a> Breaker<'a> {
@@ -101,10 +101,11 @@ impl<'a> Breaker<'a> {
         Ok(())
     }
 
-    /// A process that ends by itself without a disk or a token to blame is a fault of the member's.
+    /// A process that ends by itself without its own disk or token to blame is a fault of the member's.
     fn note_ends(&mut self) {
         while let Some((member, why)) = self.world.ended.pop_front() {
-            let excused = self.lately.iter().any(|fault| fault.is_of_disks() || fault.is_of_tokens());
+            let leaves_no_choice = |(fault, hit): &(Fault, usize)| *hit == member && fault.ends_processes();
+            let excused = !why.starts_with(PANICKED) && self.lately.iter().any(leaves_no_choice);
             let value = Value::map([
                 ("member", Value::Int(member as i64)),
                 ("why", Value::Text(why)),
@@ -116,12 +117,12 @@ impl<'a> Breaker<'a> {
 
     fn begin(&mut self, strike: Strike) -> Result<(), String> {
         let count = self.world.machines.len();
-        let mut hit = hit(strike, count, self.look.primary(), &mut self.dice);
+        let hit = hit(strike, count, self.look.primary(), &mut self.dice);
         if strike.fault == Fault::Membership && !self.removed.is_empty() {
             // One at a time: a group of two may lose nobody.
-            hit.members.clear();
+            return Ok(());
         }
-        self.lately.insert(strike.fault);
+        self.lately.extend(hit.members.iter().map(|member| (strike.fault, *member)));
         self.active.push((strike, hit.clone()));
         let hits: Vec<Hit> = self.active.iter().map(|(_, hit)| hit.clone()).collect();
         let left = left(&hits, count);
@@ -230,7 +231,10 @@ impl<'a> Breaker<'a> {
         match fault {
             Fault::Kill | Fault::Power if !killed => machine.start(now)?,
             Fault::Pause => machine.pause(false),
-            Fault::Clock => machine.skew.set_rate(1_000_000),
+            Fault::Clock => {
+                machine.skew.set_rate(1_000_000);
+                machine.skew.set_wall(0);
+            }
             Fault::DiskFull | Fault::ErringDisk => machine.disk.set_fault(disk),
             Fault::HungDisk => machine.disk.set_hung(false),
             Fault::SlowDisk => machine.disk.set_sync_time(SYNC),
@@ -250,6 +254,11 @@ impl<'a> Breaker<'a> {
     fn remove(&mut self, member: usize) -> Result<(), String> {
         let Some(id) = self.world.network.member_at(member) else { return Ok(()) };
         self.removed.insert(member);
+        // A primary is not removed: it hands over first, if it is one. Whoever is none says so.
+        let handed = self.world.ask(member, ClientRequest::StepDown { to: None }, OPERATOR)?;
+        if handed.is_ok() {
+            self.rest(OPERATOR_PAUSE)?;
+        }
         let _ = self.removal(member, id)?;
         if let Some(machine) = self.world.machines.get_mut(member) {
             machine.kill();
@@ -337,7 +346,8 @@ impl<'a> Breaker<'a> {
             if self.removed.is_empty() {
                 match looks::whole(self.world)? {
                     Ok(()) => {
-                        in_time = true;
+                        in_time = self.world.now() <= began + limits::WHOLE;
+                        why.get_or_insert_with(|| "it took too long".into());
                         break;
                     }
                     Err(not) => why = Some(not),

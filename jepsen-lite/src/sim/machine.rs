@@ -22,6 +22,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
+/// Begins the reason of an end that is a fault whatever was broken.
+pub const PANICKED: &str = "it panicked";
 /// What a sync of a healthy disk takes.
 pub const SYNC: Duration = Duration::from_millis(1);
 const SO_PIN: &str = "so-pin-5678";
@@ -191,7 +193,7 @@ impl Machine {
         self.ended = Arc::clone(&ended);
         self.host.start(async move {
             let lived = tokio::spawn(live(config, disk, skew, network, place, orders)).await;
-            *guard(&ended) = Some(lived.unwrap_or_else(|error| error.to_string()));
+            *guard(&ended) = Some(lived.unwrap_or_else(|error| format!("{PANICKED}: {error}")));
         })
     }
 

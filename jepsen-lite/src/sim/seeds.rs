@@ -2,13 +2,12 @@
 
 use super::journal;
 use super::run::{Options, commits, simulate};
-use crate::checker::look;
+use crate::checker::{NOTHING_LOOKED_AT, look};
 use crate::history::Function;
 use crate::judge::BUDGET;
 use crate::report;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -117,7 +116,10 @@ const TOO_LITTLE: &str = "coverage";
 impl One {
     /// The first promise that a checker found broken; not that a seed proves too little, or could not be judged.
     pub fn broken_promise(&self) -> Option<&str> {
-        let others = |complaint: &&String| ![BROKEN, TOO_LITTLE].iter().any(|not| complaint.starts_with(not));
+        let others = |complaint: &&String| {
+            ![BROKEN, TOO_LITTLE].iter().any(|not| complaint.starts_with(not))
+                && !complaint.ends_with(NOTHING_LOOKED_AT)
+        };
         self.complaints.iter().find(others).map(String::as_str)
     }
 
@@ -222,6 +224,9 @@ impl Sum {
 struct Worker {
     seed: u64,
     child: Child,
+    /// Files with what it says.
+    says: PathBuf,
+    complains: PathBuf,
     since: std::time::Instant,
 }
 
@@ -233,7 +238,12 @@ impl Drop for Worker {
     }
 }
 
-fn start(plan: &Plan, seed: u64) -> Result<Worker, String> {
+fn start(plan: &Plan, scratch: &Path, seed: u64) -> Result<Worker, String> {
+    let told = |what: &str| {
+        let path = scratch.join(format!("{seed}.{what}"));
+        std::fs::File::create(&path).map(|file| (file, path)).map_err(|error| error.to_string())
+    };
+    let ((stdout, says), (stderr, complains)) = (told("says")?, told("complains")?);
     let mut command = Command::new(&plan.program);
     command.arg("sim-one").args(&plan.words).arg("--seed").arg(seed.to_string());
     command.arg("--out").arg(plan.folder(seed));
@@ -241,26 +251,20 @@ fn start(plan: &Plan, seed: u64) -> Result<Worker, String> {
         command.arg("--keep");
     }
     command.envs(plan.environment.iter().cloned());
+    // Whatever becomes of a worker, its folders go with ours.
+    command.env("TMPDIR", scratch);
     // Ctrl-C is for us alone: we end them.
-    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.process_group(0).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
     let child = command.spawn().map_err(|error| format!("{}: {error}", plan.program.display()))?;
-    Ok(Worker { seed, child, since: keyraft_engine::clock::Clock.now() })
+    Ok(Worker { seed, child, says, complains, since: keyraft_engine::clock::Clock.now() })
 }
 
 /// What a worker that has ended says; a seed that could not be simulated has failed.
-fn ended(worker: &mut Worker) -> One {
-    let text = |from: Option<&mut dyn Read>| {
-        let mut text = String::new();
-        // What cannot be read is missing, and that is told.
-        let _ = from.map(|from| from.read_to_string(&mut text));
-        text
-    };
-    let out = text(worker.child.stdout.as_mut().map(|from| from as &mut dyn Read));
-    let told = serde_json::from_str::<Json>(&out).ok().and_then(|json| One::from_json(&json));
-    told.unwrap_or_else(|| {
-        let error = text(worker.child.stderr.as_mut().map(|from| from as &mut dyn Read));
-        broken(worker.seed, error.trim())
-    })
+fn ended(worker: &Worker) -> One {
+    // What cannot be read is missing, and that is told.
+    let text = |from: &Path| std::fs::read_to_string(from).unwrap_or_default();
+    let told = serde_json::from_str::<Json>(&text(&worker.says)).ok().and_then(|json| One::from_json(&json));
+    told.unwrap_or_else(|| broken(worker.seed, text(&worker.complains).trim()))
 }
 
 fn broken(seed: u64, why: &str) -> One {
@@ -286,12 +290,13 @@ pub fn many(plan: &Plan, stop: &AtomicBool, told: &mut dyn FnMut(&Sum, &One)) ->
     let mut sum = Sum::default();
     let mut seeds = plan.seeds.first..=plan.seeds.last;
     let mut workers: Vec<Worker> = Vec::new();
+    let scratch = tempfile::tempdir().map_err(|error| error.to_string())?;
     loop {
         let over = stop.load(Ordering::Relaxed)
             || (plan.first_failure && sum.failed.iter().any(|one| one.broken_promise().is_some()));
         while !over && workers.len() < plan.jobs.max(1) {
             let Some(seed) = seeds.next() else { break };
-            workers.push(start(plan, seed)?);
+            workers.push(start(plan, scratch.path(), seed)?);
         }
         if over || workers.is_empty() {
             return Ok(sum);

@@ -150,7 +150,7 @@ async fn in_a_fenced_group_what_a_search_misses_has_gone_everywhere() {
     let doomed = make(&group, leads, "doomed").await;
     // While this one stands still its lease holds the deletion up.
     group.pause(victim);
-    let socket = group.members[leads].socket.clone();
+    let socket = Socket::new(group.members[leads].socket.path().to_path_buf());
     let key = doomed.clone();
     let deletion = tokio::spawn(async move {
         let mut caller = Caller::begin(&socket, STEP_LIMIT).await.expect("makes contact");
