@@ -12,5 +12,6 @@ pub mod nemesis; // what comes when, and what it leaves
 pub mod checker; // what is looked for in a run
 pub mod report; // the papers of a run
 pub mod workload; // what clients do
+pub mod watch; // what members are asked, and how it is noted
 pub mod sim; // simulated members, one process a seed
 pub mod netns; // real members, real clients, real faults

@@ -1,35 +1,18 @@
 //! Questions to one member over its socket, as keyraft's own client asks them.
 
+use crate::watch::{Used, use_at};
 pub use keyraft_engine::client::CallError;
 use keyraft_engine::client::Connection;
-use keyraft_engine::domain::{AttributeType, AttributeValue, Mechanism, MemberId, ObjectId, Parameters};
-use keyraft_engine::wire::{
-    Answer, ClientRequest, Failure, FailureKind, GroupStatus, ObjectRow, SecretBytes, UseKind, UseRequest,
-};
+use keyraft_engine::domain::MemberId;
+use keyraft_engine::wire::{Answer, ClientRequest, GroupStatus, ObjectRow};
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// CKM_AES_ECB: the same of the same, so that members can be compared.
-const AES_ECB: u64 = 0x1081;
-/// What members make something of to prove a key.
-const TEXT: &[u8; 16] = b"keyraft's proof.";
 
 /// A member behind its socket.
 #[derive(Debug)]
 pub struct Member {
     socket: PathBuf,
     connection: Option<Connection>,
-}
-
-/// How a use at one member ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Used {
-    /// With this.
-    Output(Vec<u8>),
-    /// There is no such key; said behind a read barrier.
-    Absent,
-    /// Nobody knows.
-    Silent(String),
 }
 
 impl Member {
@@ -83,26 +66,10 @@ impl Member {
 
     /// Uses a key at this member and no other.
     pub fn use_key(&mut self, object: i64, at: MemberId, limit: Duration) -> Used {
-        let request = ClientRequest::Use(UseRequest {
-            object: ObjectId(u64::try_from(object).unwrap_or(0)),
-            kind: UseKind::Encrypt,
-            mechanism: Mechanism { number: AES_ECB, parameters: Parameters::None },
-            data: SecretBytes(TEXT.to_vec().into()),
-            at: Some(at),
-        });
-        match self.call(&request, limit) {
-            Ok(Answer::Used { output, .. }) => Used::Output(output.0.to_vec()),
-            Ok(_) => Used::Silent("it answered another question".into()),
-            Err(CallError::Failed(Failure { kind: FailureKind::NotFound, .. })) => Used::Absent,
+        match self.call(&use_at(object, at), limit) {
+            Ok(answer) => Used::answered(Ok(answer)),
+            Err(CallError::Failed(failure)) => Used::answered(Err(failure)),
             Err(error) => Used::Silent(error.to_string()),
         }
-    }
-}
-
-/// An attribute as text.
-pub fn text(row: &ObjectRow, attribute: AttributeType) -> String {
-    match row.attributes.get(&attribute) {
-        Some(AttributeValue::Bytes(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
-        _ => String::new(),
     }
 }

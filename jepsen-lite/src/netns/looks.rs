@@ -1,15 +1,14 @@
 //! What members say: who leads, who is in sync, whether a new key is usable at each of them, and in the end what each has.
 
-use super::ask::{Member, Used, text};
+use super::ask::Member;
 use super::cluster::Cluster;
 use super::recorder::Recorder;
-use crate::edn::Value;
-use crate::history::{Event, Function};
+use crate::history::Function;
 use crate::limits;
+use crate::watch;
 use keyraft_engine::clock::Clock;
-use keyraft_engine::domain::{AttributeType, MemberId};
+use keyraft_engine::domain::MemberId;
 use keyraft_engine::wire::GroupStatus;
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
@@ -65,13 +64,7 @@ impl Look {
         for index in 0..self.count {
             let now = Member::new(cluster.socket(index)).status(limits::LOOK);
             let now = now.map_err(|why| format!("member {index}: {why}"))?;
-            let in_sync = now.members.iter().filter(|member| member.in_sync).count();
-            if in_sync != self.count || now.unsettled > clients as u64 || now.primary.is_none() {
-                let (all, unsettled, primary) = (self.count, now.unsettled, now.primary);
-                return Err(format!(
-                    "member {index} sees {in_sync} of {all} in sync, {unsettled} unsettled, primary {primary:?}"
-                ));
-            }
+            watch::whole(index, &now, self.count, clients as u64)?;
         }
         Ok(())
     }
@@ -99,19 +92,7 @@ impl Look {
         if let Some(primary) = primary {
             self.primary.store(primary, Ordering::Relaxed);
         }
-        let number = |number: usize| Value::Int(number as i64);
-        let in_sync = status.members.iter().filter(|row| row.in_sync);
-        let in_sync = in_sync.filter_map(|row| self.place(row.member)).map(|place| place as i64);
-        let value = Value::map([
-            ("member", number(index)),
-            ("term", Value::Int(i64::try_from(status.term).unwrap_or(i64::MAX))),
-            ("primary", primary.map_or(Value::Nil, number)),
-            ("leads", Value::Bool(primary == Some(index))),
-            ("in-sync", Value::numbers(in_sync)),
-            ("applied", Value::Int(i64::try_from(status.applied.0).unwrap_or(i64::MAX))),
-            ("snapshots", Value::Int(i64::from(snapshot))),
-        ]);
-        recorder.take(Event::nemesis(Function::Seen, value));
+        recorder.take(watch::seen(index, status, snapshot, |id| self.place(id)));
     }
 
     /// Uses each key that was just answered at one member.
@@ -125,24 +106,12 @@ impl Look {
             }
             let stands = |member: &mut Member| {
                 let status = member.status(limits::LOOK);
-                status.is_ok_and(|status| status.members.iter().any(|row| row.member == id && row.in_sync))
+                status.is_ok_and(|status| watch::is_in_sync(&status, id))
             };
             let before = stands(&mut member);
             let used = member.use_key(object, id, limits::LOOK);
             let after = stands(&mut member);
-            let result = match used {
-                Used::Output(_) => "ok",
-                Used::Absent => "absent",
-                Used::Silent(_) => "silent",
-            };
-            let value = Value::map([
-                ("object", Value::Int(object)),
-                ("member", Value::Int(index as i64)),
-                ("in-sync-before", Value::Bool(before)),
-                ("in-sync-after", Value::Bool(after)),
-                ("result", Value::word(result)),
-            ]);
-            recorder.take(Event::nemesis(Function::Probe, value));
+            recorder.take(watch::tried(Function::Probe, index, object, (before, &used, after)));
         }
     }
 
@@ -153,34 +122,13 @@ impl Look {
             let mut member = Member::new(cluster.socket(index));
             let rows = patiently(stop, || member.list(limits::LOOK * 5));
             let Ok(rows) = rows else { continue };
-            let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-            let shown = rows.iter().map(|row| {
-                let (tag, _) = crate::workload::parted(&text(row, AttributeType::ID));
-                let label = Value::Text(text(row, AttributeType::LABEL));
-                Value::List(vec![Value::Int(number(row.object.0)), Value::Text(tag), label])
-            });
-            let objects = Value::List(shown.collect());
-            let value = Value::map([("member", Value::Int(index as i64)), ("objects", objects)]);
-            recorder.take(Event::nemesis(Function::Listed, value));
+            recorder.take(watch::listed(index, &rows));
             for row in &rows {
-                let object = number(row.object.0);
-                let proof = patiently(stop, || match member.use_key(object, id, limits::LOOK * 5) {
-                    Used::Output(output) => Ok(output),
-                    Used::Absent => Ok(b"absent".to_vec()),
-                    Used::Silent(why) => Err(why),
-                });
+                let object = i64::try_from(row.object.0).unwrap_or(i64::MAX);
+                let proof = patiently(stop, || member.use_key(object, id, limits::LOOK * 5).proof());
                 // Who cannot use a key has no proof of it, and the checker says so.
                 let Ok(output) = proof else { continue };
-                let mut digest = String::new();
-                output.iter().for_each(|byte| {
-                    let _ = write!(digest, "{byte:02x}");
-                });
-                let value = Value::map([
-                    ("member", Value::Int(index as i64)),
-                    ("object", Value::Int(object)),
-                    ("digest", Value::Text(digest)),
-                ]);
-                recorder.take(Event::nemesis(Function::Proof, value));
+                recorder.take(watch::proved(index, object, &output));
             }
         }
     }

@@ -2,8 +2,9 @@
 //! the object from behind the read barrier; a comparison is repeated under its request id at one member after another, so
 //! that it happens once.
 
-use super::ask::{CallError, Member, text};
+use super::ask::{CallError, Member};
 use crate::limits;
+use crate::watch::text;
 use crate::workload::{Outcome, Told, joined, parted};
 use keyraft_engine::clock::Clock;
 use keyraft_engine::domain::{AttributeType, AttributeValue, ClientId, ObjectId, RequestId};

@@ -200,6 +200,7 @@ fn work(
         let mut nemesis = Nemesis::new(cluster, look, recorder, stop, &options.faults, options.clients);
         let broken = nemesis.work(options.seed, until, told);
         told("the clients end");
+        let early = reader.is_finished();
         // The end of its input tells it to end; what it still waits for is bounded by its calls' deadline.
         drop(clients.0.stdin.take());
         let late = Clock.now() + limits::LAST_ANSWER;
@@ -207,12 +208,16 @@ fn work(
             std::thread::sleep(Duration::from_millis(20));
         }
         let hangs = !reader.is_finished();
+        let status = if hangs { None } else { clients.0.wait().ok() };
         drop(clients);
         let heard = reader.join().map_err(|_| "the reader of the clients' events panicked".to_string())?;
         broken?;
         heard?;
         if hangs {
             return Err("the clients' last calls did not end in time".into());
+        }
+        if early || !status.is_some_and(|status| status.success()) {
+            return Err(format!("the clients' process ended by itself or badly: {status:?}"));
         }
         // What ended with the last calls is settled before everybody looks.
         nemesis.whole(0).map(|_| ())

@@ -99,7 +99,7 @@ pub fn work(job: &Job) -> Result<(), String> {
         out: Mutex::new(std::io::stdout()),
         stop: AtomicBool::new(false),
     };
-    std::thread::scope(|scope| {
+    let all_well = std::thread::scope(|scope| {
         let mut all = Vec::new();
         for index in 0..job.work.clients {
             let client = Client::new(&job.work, index);
@@ -122,10 +122,11 @@ pub fn work(job: &Job) -> Result<(), String> {
         let mut bytes = [0; 64];
         while std::io::stdin().read(&mut bytes).is_ok_and(|count| count > 0) {}
         shared.stop.store(true, Ordering::Relaxed);
-        // Sessions stay open until nobody uses their keys any more. A client that panicked has said so.
-        let _open: Vec<_> = all.into_iter().map(|client| client.join().ok()).collect();
+        // Sessions stay open until nobody uses their keys any more.
+        let open: Vec<_> = all.into_iter().map(|client| client.join().ok()).collect();
+        open.iter().all(Option::is_some)
     });
-    Ok(())
+    if all_well { Ok(()) } else { Err("a client panicked".into()) }
 }
 
 fn live(mut client: Client, hands: &mut Hands<'_>) {

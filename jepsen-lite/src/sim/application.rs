@@ -1,7 +1,7 @@
 //! One simulated application on the virtual slot: its login, its request ids, and what each of the workload's calls becomes,
 //! as the PKCS#11 module does it.
 
-use super::asks::{Asker, Lost, Pace};
+use super::asks::{Asked, Asker, Lost, Pace};
 use super::network::guard;
 use crate::workload::{Call, Outcome, Told, joined, parted, value_of};
 use keyraft_engine::domain::ClientName;
@@ -170,9 +170,9 @@ impl Application {
                 self.client = None;
                 let change = self.next_request().await?;
                 let asked = self.asker.ask(self.slot_call(ask(change)), Pace::Slow).await;
-                self.heard(asked.answer?)
+                self.heard(surely(asked)?)
             }
-            answer => self.heard(answer?),
+            answer => self.heard(surely(Asked { answer, ..asked })?),
         }
     }
 
@@ -344,9 +344,20 @@ fn number(object: ObjectId) -> i64 {
     i64::try_from(object.0).unwrap_or(i64::MAX)
 }
 
+/// What came of a change. A refusal of its repeat says nothing of the first attempt; that the object has gone stands, since
+/// whoever repeats under one request is told what came of it.
+fn surely(asked: Asked) -> Tried<Answer> {
+    match asked.answer {
+        Err(Lost::Failed(failure)) if asked.lost_one && !failure.tells_absence() => {
+            Err(Lost::Doubtful(failure))
+        }
+        answer => answer,
+    }
+}
+
 fn told(lost: &Lost) -> String {
     match lost {
-        Lost::Failed(failure) => failure.message.clone(),
+        Lost::Failed(failure) | Lost::Doubtful(failure) => failure.message.clone(),
         Lost::Nobody => "no member answered in time".into(),
     }
 }

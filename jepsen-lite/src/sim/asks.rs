@@ -48,6 +48,8 @@ impl Pace {
 pub enum Lost {
     /// A member said no.
     Failed(Failure),
+    /// A member said no, and an earlier attempt may have been carried out without its answer.
+    Doubtful(Failure),
     /// No member was reached before the deadline.
     Nobody,
 }

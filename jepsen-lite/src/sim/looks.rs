@@ -4,26 +4,15 @@
 use super::network::{Network, guard};
 use super::recorder::Recorder;
 use super::world::{Unanswered, World, asks};
-use crate::edn::Value;
-use crate::history::{Event, Function};
+use crate::history::Function;
 use crate::limits;
-use crate::workload::parted;
-use keyraft_engine::domain::{AttributeType, AttributeValue, Mechanism, ObjectId, Parameters};
-use keyraft_engine::wire::{
-    Answer, ClientRequest, FailureKind, GroupStatus, ObjectRow, SecretBytes, UseKind, UseRequest,
-};
+use crate::watch::{self, Used, use_at};
+use keyraft_engine::wire::{Answer, ClientRequest, GroupStatus, ObjectRow};
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// CKM_AES_ECB: the same of the same, so that members can be compared.
-const AES_ECB: u64 = 0x1081;
-/// What members make something of to prove a key.
-const TEXT: &[u8; 16] = b"keyraft's proof.";
-/// A member's words for a key that its token does not hold. The kind of failure is that of a member out of sync.
-const LACKING: &str = "the token does not hold object";
 /// Between two tries of the last look.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -31,16 +20,6 @@ const AGAIN: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub struct Look {
     primary: Mutex<Option<usize>>,
-}
-
-/// How a use at one member ended.
-enum Used {
-    Output(Vec<u8>),
-    /// There is no such key; said behind a read barrier.
-    Absent,
-    /// The member knows of it, and its token does not hold it.
-    Lacking,
-    Silent(String),
 }
 
 async fn status(network: &Network, place: usize, limit: Duration) -> Result<GroupStatus, String> {
@@ -54,25 +33,11 @@ async fn status(network: &Network, place: usize, limit: Duration) -> Result<Grou
 
 async fn use_key(network: &Network, place: usize, object: i64, limit: Duration) -> Used {
     let Some(member) = network.member_at(place) else { return Used::Silent("nobody is there".into()) };
-    let request = ClientRequest::Use(UseRequest {
-        object: ObjectId(u64::try_from(object).unwrap_or(0)),
-        kind: UseKind::Encrypt,
-        mechanism: Mechanism { number: AES_ECB, parameters: Parameters::None },
-        data: SecretBytes(TEXT.to_vec().into()),
-        at: Some(member),
-    });
-    match asks(network.clone(), place, request, limit).await {
-        Ok(Answer::Used { output, .. }) => Used::Output(output.0.to_vec()),
-        Ok(_) => Used::Silent("it answered another question".into()),
-        Err(Unanswered::Failed(failure)) if failure.kind == FailureKind::NotFound => Used::Absent,
-        Err(Unanswered::Failed(failure)) if failure.message.contains(LACKING) => Used::Lacking,
-        Err(Unanswered::Failed(failure)) => Used::Silent(failure.to_string()),
+    match asks(network.clone(), place, use_at(object, member), limit).await {
+        Ok(answer) => Used::answered(Ok(answer)),
+        Err(Unanswered::Failed(failure)) => Used::answered(Err(failure)),
         Err(Unanswered::Silent(why)) => Used::Silent(why),
     }
-}
-
-fn number(number: u64) -> Value {
-    Value::Int(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 impl Look {
@@ -109,18 +74,7 @@ impl Look {
         if primary.is_some() {
             *guard(&self.primary) = primary;
         }
-        let in_sync = status.members.iter().filter(|row| row.in_sync);
-        let in_sync = in_sync.filter_map(|row| network.place_of(row.member)).map(|place| place as i64);
-        let value = Value::map([
-            ("member", number(place as u64)),
-            ("term", number(status.term)),
-            ("primary", primary.map_or(Value::Nil, |primary| number(primary as u64))),
-            ("leads", Value::Bool(primary == Some(place))),
-            ("in-sync", Value::numbers(in_sync)),
-            ("applied", number(status.applied.0)),
-            ("snapshots", number(u64::from(snapshot))),
-        ]);
-        recorder.take(Event::nemesis(Function::Seen, value));
+        recorder.take(watch::seen(place, status, snapshot, |member| network.place_of(member)));
     }
 
     /// Uses each key that was just answered at one member, and now and then one that was answered lately; and each that was
@@ -181,30 +135,18 @@ pub enum News {
 
 async fn probe_one(network: &Network, recorder: &Recorder, place: usize, function: Function, object: i64) {
     let before = is_in_sync(network, place).await;
-    let result = match use_key(network, place, object, limits::LOOK).await {
-        Used::Output(_) => "ok",
-        Used::Absent => "absent",
-        Used::Lacking => "lacking",
-        Used::Silent(_) => "silent",
-    };
+    let used = use_key(network, place, object, limits::LOOK).await;
     let after = is_in_sync(network, place).await;
-    let value = Value::map([
-        ("object", Value::Int(object)),
-        ("member", number(place as u64)),
-        ("in-sync-before", Value::Bool(before)),
-        ("in-sync-after", Value::Bool(after)),
-        ("result", Value::word(result)),
-    ]);
-    recorder.take(Event::nemesis(function, value));
+    recorder.take(watch::tried(function, place, object, (before, &used, after)));
 }
 
 /// Says whether a machine's disk holds a snapshot.
 pub type Snapshots = Box<dyn Fn() -> bool + Send>;
 
 async fn is_in_sync(network: &Network, place: usize) -> bool {
-    let member = network.member_at(place);
+    let Some(member) = network.member_at(place) else { return false };
     let status = status(network, place, limits::LOOK).await;
-    status.is_ok_and(|status| status.members.iter().any(|row| Some(row.member) == member && row.in_sync))
+    status.is_ok_and(|status| watch::is_in_sync(&status, member))
 }
 
 /// Fine if every member sees all in sync, nothing unsettled, and a primary.
@@ -222,12 +164,8 @@ pub fn whole(world: &mut World) -> Result<Result<(), String>, String> {
             Some(Err(why)) => return Ok(Err(format!("member {place}: {why}"))),
             None => return Ok(Err(format!("member {place} says nothing"))),
         };
-        let in_sync = now.members.iter().filter(|member| member.in_sync).count();
-        if in_sync != all || now.members.len() != all || now.unsettled != 0 || now.primary.is_none() {
-            let (unsettled, primary) = (now.unsettled, now.primary);
-            return Ok(Err(format!(
-                "member {place} sees {in_sync} of {all} in sync, {unsettled} unsettled, primary {primary:?}"
-            )));
+        if let Err(why) = watch::whole(place, &now, all, 0) {
+            return Ok(Err(why));
         }
     }
     Ok(Ok(()))
@@ -237,39 +175,14 @@ pub fn whole(world: &mut World) -> Result<Result<(), String>, String> {
 pub async fn last(network: Network, recorder: Arc<Recorder>, members: usize) {
     for place in 0..members {
         let Some(rows) = patiently(|| list(&network, place)).await else { continue };
-        let shown = rows.iter().map(|row| {
-            let (tag, _) = parted(&text(row, AttributeType::ID));
-            Value::List(vec![
-                number(row.object.0),
-                Value::Text(tag),
-                Value::Text(text(row, AttributeType::LABEL)),
-            ])
-        });
-        let objects = Value::List(shown.collect());
-        let value = Value::map([("member", number(place as u64)), ("objects", objects)]);
-        recorder.take(Event::nemesis(Function::Listed, value));
+        recorder.take(watch::listed(place, &rows));
         for row in &rows {
             let object = i64::try_from(row.object.0).unwrap_or(i64::MAX);
-            let proof = patiently(|| async {
-                match use_key(&network, place, object, limits::LOOK * 5).await {
-                    Used::Output(output) => Ok(output),
-                    Used::Absent => Ok(b"absent".to_vec()),
-                    Used::Lacking => Err(LACKING.into()),
-                    Used::Silent(why) => Err(why),
-                }
-            });
+            let proof =
+                patiently(|| async { use_key(&network, place, object, limits::LOOK * 5).await.proof() });
             // Who cannot use a key has no proof of it, and the checker says so.
             let Some(output) = proof.await else { continue };
-            let mut digest = String::new();
-            output.iter().for_each(|byte| {
-                let _ = write!(digest, "{byte:02x}");
-            });
-            let value = Value::map([
-                ("member", number(place as u64)),
-                ("object", Value::Int(object)),
-                ("digest", Value::Text(digest)),
-            ]);
-            recorder.take(Event::nemesis(Function::Proof, value));
+            recorder.take(watch::proved(place, object, &output));
         }
     }
 }
@@ -303,13 +216,5 @@ async fn patiently<T, F: Future<Output = Result<T, String>>>(mut ask: impl FnMut
             Err(_) if tokio::time::Instant::now() >= end => return None,
             Err(_) => tokio::time::sleep(AGAIN).await,
         }
-    }
-}
-
-/// An attribute as text.
-fn text(row: &ObjectRow, attribute: AttributeType) -> String {
-    match row.attributes.get(&attribute) {
-        Some(AttributeValue::Bytes(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
-        _ => String::new(),
     }
 }

@@ -186,12 +186,14 @@ fn invitation(world: &mut World) -> Result<String, String> {
 
 fn described(options: &Options, faults: &[Fault]) -> Value {
     let number = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
+    let functions = options.workload.functions();
     // That changes come through under each fault is asked of all seeds together: in one they may overlap as they like.
     let demands = Value::map([
         ("answered", number(options.time.as_secs() * ANSWERS_A_SECOND)),
         ("ok-percent", Value::Int(ANSWERED_PERCENT)),
         ("primaries", Value::Int(1)),
         ("snapshot", Value::Bool(false)),
+        ("functions", Value::List(functions.iter().map(|one| Value::word(one.name())).collect())),
     ]);
     Value::map([
         ("mode", Value::word(options.mode.name())),
