@@ -41,7 +41,9 @@ pub(super) fn look(facts: &Facts<'_>) -> Finding {
     if demands.get("snapshot") == Some(&Value::Bool(true)) && snapshots == 0 {
         complaints.push("no snapshot was taken".into());
     }
-    for function in demands.get("functions").and_then(Value::list).unwrap_or_default() {
+    let each_call = demands.get("each-call") == Some(&Value::Bool(true));
+    let functions = demands.get("functions").filter(|_| each_call).and_then(Value::list);
+    for function in functions.unwrap_or_default() {
         let Some(name) = function.text() else { continue };
         let done = |operation: &&Operation| operation.end == End::Ok && operation.function.name() == name;
         if facts.operations.iter().find(done).is_none() {
@@ -135,7 +137,7 @@ mod tests {
     #[test]
     fn what_clients_should_have_done_is_missed() {
         let wanted = Value::List(vec![Value::word("create"), Value::word("cas")]);
-        let mut story = Story::demanding("serve", &[("functions", wanted)]);
+        let mut story = Story::demanding("serve", &[("functions", wanted), ("each-call", Value::Bool(true))]);
         story.create(1);
         let finding = story.told(look);
         complains(&finding, "no 'cas' was answered");

@@ -135,6 +135,7 @@ fn described(options: &Options) -> Value {
         ("primaries", Value::Int(if elects { 2 } else { 1 })),
         ("snapshot", Value::Bool(snapshot)),
         ("in-clear", Value::Bool(true)),
+        ("each-call", Value::Bool(true)),
         ("functions", Value::List(functions.iter().map(|one| Value::word(one.name())).collect())),
     ]);
     Value::map([

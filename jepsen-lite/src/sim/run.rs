@@ -14,7 +14,7 @@ use crate::checker::Facts;
 use crate::checker::coverage::commits_under;
 use crate::dice::Dice;
 use crate::edn::Value;
-use crate::history::{Event, Function, History};
+use crate::history::{End, Event, Function, History};
 use crate::limits;
 use crate::nemesis::Fault;
 use crate::weak::Mode;
@@ -187,7 +187,7 @@ fn invitation(world: &mut World) -> Result<String, String> {
 fn described(options: &Options, faults: &[Fault]) -> Value {
     let number = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
     let functions = options.workload.functions();
-    // That changes come through under each fault is asked of all seeds together: in one they may overlap as they like.
+    // That changes come through under each fault, and that each call is answered, is asked of all seeds together.
     let demands = Value::map([
         ("answered", number(options.time.as_secs() * ANSWERS_A_SECOND)),
         ("ok-percent", Value::Int(ANSWERED_PERCENT)),
@@ -220,4 +220,17 @@ pub fn commits(history: &History) -> Result<BTreeMap<&'static str, u64>, String>
         Some((fault.name(), u64::try_from(commits).unwrap_or(0)))
     });
     Ok(under.collect())
+}
+
+/// How many calls of each function were answered.
+///
+/// # Errors
+/// The history contradicts itself.
+pub fn answered_calls(history: &History) -> Result<BTreeMap<String, u64>, String> {
+    let facts = Facts::of(history).map_err(|error| error.to_string())?;
+    let mut calls = BTreeMap::new();
+    for operation in facts.operations.iter().filter(|operation| operation.end == End::Ok) {
+        *calls.entry(operation.function.name().to_string()).or_default() += 1;
+    }
+    Ok(calls)
 }

@@ -1,7 +1,7 @@
 //! Many seeds, each in a process of its own, as many at once as there are processors; what they found, summed up.
 
 use super::journal;
-use super::run::{Options, commits, simulate};
+use super::run::{Options, answered_calls, commits, simulate};
 use crate::checker::{NOTHING_LOOKED_AT, look};
 use crate::history::Function;
 use crate::judge::BUDGET;
@@ -67,6 +67,8 @@ pub struct One {
     pub lived_ms: u64,
     /// Changes that were answered under each fault.
     pub commits: BTreeMap<String, u64>,
+    /// Calls of each function that were answered.
+    pub calls: BTreeMap<String, u64>,
 }
 
 /// Simulates one seed in this process and judges it. Papers go to `out` if it fails, or if `keep` says so; then
@@ -105,6 +107,7 @@ pub fn judged(options: &Options, out: &Path, keep: bool) -> Result<One, String> 
         ended: history.of_nemesis(&Function::Ended).count() as u64,
         lived_ms: u64::try_from(lived.as_millis()).unwrap_or(u64::MAX),
         commits: commits(&history)?.into_iter().map(|(fault, count)| (fault.to_string(), count)).collect(),
+        calls: answered_calls(&history)?,
     })
 }
 
@@ -129,13 +132,17 @@ impl One {
             "seed": self.seed, "passes": self.passes, "complaints": self.complaints, "operations": self.operations,
             "answered": self.answered, "primaries": self.primaries, "snapshots": self.snapshots,
             "ended": self.ended, "lived-ms": self.lived_ms, "commits": self.commits,
+            "calls": self.calls,
         })
     }
 
     fn from_json(json: &Json) -> Option<Self> {
         let number = |key: &str| json[key].as_u64();
         let complaints = json["complaints"].as_array()?.iter().filter_map(|one| one.as_str());
-        let commits = json["commits"].as_object()?.iter();
+        let counts = |key: &str| {
+            let rows = json[key].as_object()?.iter();
+            Some(rows.map(|(name, count)| (name.clone(), count.as_u64().unwrap_or(0))).collect())
+        };
         Some(Self {
             seed: number("seed")?,
             passes: json["passes"].as_bool()?,
@@ -146,7 +153,8 @@ impl One {
             snapshots: number("snapshots")?,
             ended: number("ended")?,
             lived_ms: number("lived-ms")?,
-            commits: commits.map(|(fault, count)| (fault.clone(), count.as_u64().unwrap_or(0))).collect(),
+            commits: counts("commits")?,
+            calls: counts("calls")?,
         })
     }
 }
@@ -200,6 +208,8 @@ pub struct Sum {
     pub lived_ms: u64,
     /// Changes that were answered under each fault.
     pub commits: BTreeMap<String, u64>,
+    /// Calls of each function that were answered.
+    pub calls: BTreeMap<String, u64>,
 }
 
 impl Sum {
@@ -213,6 +223,9 @@ impl Sum {
         self.lived_ms += one.lived_ms;
         for (fault, count) in &one.commits {
             *self.commits.entry(fault.clone()).or_default() += count;
+        }
+        for (function, count) in &one.calls {
+            *self.calls.entry(function.clone()).or_default() += count;
         }
         if !one.passes {
             self.failed.push(one);
@@ -279,6 +292,7 @@ fn broken(seed: u64, why: &str) -> One {
         ended: 0,
         lived_ms: 0,
         commits: BTreeMap::new(),
+        calls: BTreeMap::new(),
     }
 }
 
