@@ -10,7 +10,7 @@ DENY := $(TARGET)/tools/bin/cargo-deny
 help:
 	@echo "make demo    form a group of three, lose its primary, take it back (embedded tokens)"
 	@echo "make test    format, lints, every test, docs, licences and sources"
-	@echo "make soak    the long sets: 500 kills, 500 power cuts, faults of 30 s twice round, 32 members, fuzzing (hours)"
+	@echo "make soak    the long sets: 500 kills, 500 power cuts, faults of 30 s twice round, 32 members, 20,000 simulated seeds, fuzzing (hours)"
 	@echo "make bench   the figures of docs/BENCHMARKS.md"
 	@echo "make fix     format and apply what clippy can mend by itself"
 
@@ -52,6 +52,7 @@ soak: deps-test
 	KEYRAFT_FUZZ_SECONDS=600 cargo test --package keyraft-tests --test fuzz -- --nocapture
 	KEYRAFT_CRASH_ROUNDS=500 cargo test --package keyraft-storage --test crash -- --nocapture
 	KEYRAFT_CRASH_RUNS=500 KEYRAFT_FAULT_SECONDS=30 KEYRAFT_FAULT_ROUNDS=2 cargo test --package keyraft-tests --test group -- --nocapture
+	cargo run --release --package keyraft-jepsen-lite -- run --rung sim --nemesis all --time 10 --seed 1..20000 --out $(TARGET)/soak
 	KEYRAFT_MEMBERS=32 cargo test --package keyraft-tests --test engine of_nine_members -- --nocapture
 
 bench: deps-bench
