@@ -11,7 +11,7 @@ use keyraft_engine::wire::{
 use std::fmt::Write as _;
 
 /// CKM_AES_ECB: the same of the same, so that members can be compared.
-const AES_ECB: u64 = 0x1081;
+pub const AES_ECB: u64 = 0x1081;
 /// What members make something of to prove a key.
 const TEXT: &[u8; 16] = b"keyraft's proof.";
 /// A member's words for a key that its token does not hold. The kind of failure is that of a member out of sync.

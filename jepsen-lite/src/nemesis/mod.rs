@@ -2,6 +2,7 @@
 //! leave of a quorum. Pure; each rung does in its own way what is decided here.
 
 mod cuts;
+pub mod events;
 mod plan;
 
 pub use cuts::{Hit, Left, hit, left};

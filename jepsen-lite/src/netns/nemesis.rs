@@ -5,12 +5,9 @@ use super::deeds::Deeds;
 use super::looks::Look;
 use super::recorder::Recorder;
 use crate::dice::Dice;
-use crate::edn::Value;
-use crate::history::{Event, Function};
 use crate::limits;
-use crate::nemesis::{Fault, Hit, Strike, hit, left, round};
+use crate::nemesis::{Fault, Hit, Strike, events, hit, round};
 use keyraft_engine::clock::Clock;
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -95,18 +92,7 @@ impl<'a> Nemesis<'a> {
         let hit = hit(strike, count, self.deeds.look.primary(), dice);
         self.active.push((strike, hit.clone()));
         let hits: Vec<Hit> = self.active.iter().map(|(_, hit)| hit.clone()).collect();
-        let left = left(&hits, count);
-        let numbers = |set: &BTreeSet<usize>| Value::numbers(set.iter().map(|member| *member as i64));
-        let cut = hit.cut.iter().map(|(from, to)| Value::numbers([*from as i64, *to as i64])).collect();
-        let value = Value::map([
-            ("fault", Value::word(strike.fault.name())),
-            ("shape", Value::word(strike.shape.name())),
-            ("members", numbers(&hit.members)),
-            ("cut", Value::List(cut)),
-            ("weak", numbers(&left.weak)),
-            ("quorum", Value::Bool(left.quorum)),
-        ]);
-        self.recorder.take(Event::nemesis(Function::FaultBegin, value));
+        self.recorder.take(events::begins(strike, &hit, &hits, count));
         let cut = hits.iter().flat_map(|hit| hit.cut.clone()).collect();
         self.deeds.begin(&hit, cut, dice)
     }
@@ -116,8 +102,7 @@ impl<'a> Nemesis<'a> {
         let (_, hit) = self.active.remove(at);
         let others: Vec<Hit> = self.active.iter().map(|(_, hit)| hit.clone()).collect();
         self.deeds.end(&hit, &others)?;
-        let value = Value::map([("fault", Value::word(strike.fault.name()))]);
-        self.recorder.take(Event::nemesis(Function::FaultEnd, value));
+        self.recorder.take(events::ends(strike));
         Ok(())
     }
 
@@ -142,15 +127,8 @@ impl<'a> Nemesis<'a> {
             }
             self.rest(Duration::from_millis(50))?;
         }
-        let took = Clock.now().saturating_duration_since(began).as_millis();
-        let mut rows = vec![
-            (Value::word("in-time"), Value::Bool(in_time)),
-            (Value::word("took-ms"), Value::Int(i64::try_from(took).unwrap_or(i64::MAX))),
-        ];
-        if !in_time {
-            rows.push((Value::word("why"), Value::Text(why)));
-        }
-        self.recorder.take(Event::nemesis(Function::Whole, Value::Map(rows)));
+        let took = Clock.now().saturating_duration_since(began);
+        self.recorder.take(events::whole(took, (!in_time).then_some(why)));
         Ok(in_time)
     }
 }

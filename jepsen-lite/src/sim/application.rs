@@ -3,6 +3,7 @@
 
 use super::asks::{Asked, Asker, Lost, Pace};
 use super::network::guard;
+use crate::watch::AES_ECB;
 use crate::workload::{Call, Outcome, Told, joined, parted, value_of};
 use keyraft_engine::domain::ClientName;
 use keyraft_engine::domain::{
@@ -20,8 +21,6 @@ use std::sync::{Arc, Mutex};
 pub const PIN: &str = "user-pin-1234";
 /// CKM_AES_KEY_GEN
 const AES_KEY_GEN: u64 = 0x1080;
-/// CKM_AES_ECB
-const AES_ECB: u64 = 0x1081;
 /// CKK_AES
 const AES: u64 = 0x1F;
 /// What is used is this block.

@@ -11,7 +11,7 @@ use crate::dice::Dice;
 use crate::edn::Value;
 use crate::history::{Event, Function};
 use crate::limits;
-use crate::nemesis::{Fault, Hit, Strike, hit, left};
+use crate::nemesis::{Fault, Hit, Strike, events, hit};
 use keyraft_engine::consensus::model_disk::DiskFault;
 use keyraft_engine::domain::MemberId;
 use keyraft_engine::token::TokenFault;
@@ -125,18 +125,7 @@ impl<'a> Breaker<'a> {
         self.lately.extend(hit.members.iter().map(|member| (strike.fault, *member)));
         self.active.push((strike, hit.clone()));
         let hits: Vec<Hit> = self.active.iter().map(|(_, hit)| hit.clone()).collect();
-        let left = left(&hits, count);
-        let numbers = |set: &BTreeSet<usize>| Value::numbers(set.iter().map(|member| *member as i64));
-        let cut = hit.cut.iter().map(|(from, to)| Value::numbers([*from as i64, *to as i64])).collect();
-        let value = Value::map([
-            ("fault", Value::word(strike.fault.name())),
-            ("shape", Value::word(strike.shape.name())),
-            ("members", numbers(&hit.members)),
-            ("cut", Value::List(cut)),
-            ("weak", numbers(&left.weak)),
-            ("quorum", Value::Bool(left.quorum)),
-        ]);
-        self.recorder.take(Event::nemesis(Function::FaultBegin, value));
+        self.recorder.take(events::begins(strike, &hit, &hits, count));
         for member in hit.members.iter().copied() {
             self.strike(strike.fault, member)?;
         }
@@ -212,8 +201,7 @@ impl<'a> Breaker<'a> {
             }
         }
         self.links();
-        let value = Value::map([("fault", Value::word(strike.fault.name()))]);
-        self.recorder.take(Event::nemesis(Function::FaultEnd, value));
+        self.recorder.take(events::ends(strike));
         Ok(())
     }
 
@@ -355,15 +343,8 @@ impl<'a> Breaker<'a> {
             }
             self.rest(WHOLE_PAUSE)?;
         }
-        let took = self.world.now().saturating_sub(began).as_millis();
-        let mut rows = vec![
-            (Value::word("in-time"), Value::Bool(in_time)),
-            (Value::word("took-ms"), Value::Int(i64::try_from(took).unwrap_or(i64::MAX))),
-        ];
-        if !in_time {
-            rows.push((Value::word("why"), Value::Text(why.unwrap_or_default())));
-        }
-        self.recorder.take(Event::nemesis(Function::Whole, Value::Map(rows)));
+        let took = self.world.now().saturating_sub(began);
+        self.recorder.take(events::whole(took, (!in_time).then(|| why.unwrap_or_default())));
         self.lately.clear();
         Ok(in_time)
     }
