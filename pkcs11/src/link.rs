@@ -279,7 +279,11 @@ impl Link {
                 explain(&"a member answered another question");
                 (Fate::Failed, Next::Second(Lost::Nobody))
             }
-            Ended::Done(Err(CallError::Failed(failure))) => judge(failure),
+            Ended::Done(Err(CallError::Failed(failure))) => {
+                // It was given up somewhere on the way, and goes on there.
+                errand.lost_one |= failure.kind == FailureKind::Deadline;
+                judge(failure)
+            }
             Ended::Done(Err(error)) => {
                 explain(&format_args!("{}: {error}", member.place));
                 self.lost(&call, &error, errand)

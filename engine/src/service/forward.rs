@@ -177,13 +177,14 @@ impl Core {
                 Err(failure) if removes && uncertain && failure.kind == FailureKind::NotFound => {
                     return Ok(Answer::Done);
                 }
-                Err(failure) if failure.remedy() == Remedy::GiveUp => return Err(failure),
                 Err(failure) => failure,
             };
-            uncertain |= failure.kind == FailureKind::Deadline;
-            if last_try.saturating_duration_since(self.clock.now()) <= limits::RETRY_PAUSE {
-                return Err(failure);
+            if failure.remedy() == Remedy::GiveUp
+                || last_try.saturating_duration_since(self.clock.now()) <= limits::RETRY_PAUSE
+            {
+                return Err(if uncertain { failure.after_a_loss() } else { failure });
             }
+            uncertain |= failure.kind == FailureKind::Deadline;
             // A new primary needs no more waiting.
             tokio::select! {
                 () = tokio::time::sleep(limits::RETRY_PAUSE) => {}

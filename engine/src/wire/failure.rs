@@ -111,6 +111,22 @@ impl Failure {
         )
     }
 
+    /// What is known of a change whose earlier attempt got no answer. That attempt may yet be carried out, so this
+    /// failure stands only where every attempt fails alike, or where the group has told what came of the request.
+    #[must_use]
+    pub fn after_a_loss(self) -> Self {
+        let stands = matches!(
+            self.kind,
+            FailureKind::BadRequest | FailureKind::Forbidden | FailureKind::Deadline | FailureKind::NotFound
+        );
+        if stands || self.tells_absence() {
+            return self;
+        }
+        let text =
+            format!("an earlier attempt got no answer and may yet be carried out; the last one: {self}");
+        Self::new(FailureKind::Deadline, text)
+    }
+
     /// The CKR_ number that an application sees.
     pub fn ckr(&self) -> u64 {
         match &self.kind {
@@ -147,6 +163,25 @@ impl Failure {
             | FailureKind::Stopping
             | FailureKind::Internal
             | FailureKind::Standby => Remedy::TryAnotherMember,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_of_a_repeat_says_nothing_of_the_first_attempt() {
+        let after = |kind| Failure::new(kind, "why").after_a_loss();
+        for kind in [FailureKind::Refused, FailureKind::TokenRefused { code: 6 }, FailureKind::Expired] {
+            let doubted = after(kind);
+            assert_eq!((&doubted.kind, doubted.remedy()), (&FailureKind::Deadline, Remedy::TryAgain));
+            assert!(doubted.message.ends_with("the last one: why"), "{doubted}");
+        }
+        let absent = FailureKind::TokenRefused { code: CKR_KEY_HANDLE_INVALID };
+        for kind in [FailureKind::BadRequest, FailureKind::Forbidden, FailureKind::NotFound, absent] {
+            assert_eq!(after(kind.clone()), Failure::new(kind, "why"));
         }
     }
 }

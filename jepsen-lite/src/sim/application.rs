@@ -344,20 +344,17 @@ fn number(object: ObjectId) -> i64 {
     i64::try_from(object.0).unwrap_or(i64::MAX)
 }
 
-/// What came of a change. A refusal of its repeat says nothing of the first attempt; that the object has gone stands, since
-/// whoever repeats under one request is told what came of it.
+/// What came of a change, as the module tells it.
 fn surely(asked: Asked) -> Tried<Answer> {
     match asked.answer {
-        Err(Lost::Failed(failure)) if asked.lost_one && !failure.tells_absence() => {
-            Err(Lost::Doubtful(failure))
-        }
+        Err(Lost::Failed(failure)) if asked.lost_one => Err(Lost::Failed(failure.after_a_loss())),
         answer => answer,
     }
 }
 
 fn told(lost: &Lost) -> String {
     match lost {
-        Lost::Failed(failure) | Lost::Doubtful(failure) => failure.message.clone(),
+        Lost::Failed(failure) => failure.message.clone(),
         Lost::Nobody => "no member answered in time".into(),
     }
 }

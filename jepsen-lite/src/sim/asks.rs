@@ -20,8 +20,6 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 pub enum Lost {
     /// A member said no.
     Failed(Failure),
-    /// A member said no, and an earlier attempt may have been carried out without its answer.
-    Doubtful(Failure),
     /// No member was reached before the deadline.
     Nobody,
 }
@@ -240,7 +238,10 @@ impl Asker {
         match told {
             Ok(bytes) => match decode::<Response>(&bytes, FRAME_MAX_BYTES) {
                 Ok(Response::Client(answer)) => (Fate::Answered, Next::End(Ok(answer))),
-                Ok(Response::Failed(failure)) => judge(failure),
+                Ok(Response::Failed(failure)) => {
+                    errand.lost_one |= failure.kind == FailureKind::Deadline;
+                    judge(failure)
+                }
                 Ok(Response::Member(_) | Response::Join(_)) | Err(_) => {
                     (Fate::Failed, Next::Second(Lost::Nobody))
                 }

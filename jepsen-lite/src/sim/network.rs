@@ -2,11 +2,13 @@
 //! told: its caller waits until its deadline, or until its connection is given up, as real ones are.
 
 use crate::dice::Dice;
+use keyraft_engine::codec::decode;
 use keyraft_engine::domain::MemberId;
 use keyraft_engine::health::DEAD_AFTER;
-use keyraft_engine::limits::{SILENCE_MAX, UNACKNOWLEDGED_MAX};
+use keyraft_engine::limits::{FRAME_MAX_BYTES, SILENCE_MAX, UNACKNOWLEDGED_MAX};
 use keyraft_engine::transport::pki::Named;
 use keyraft_engine::transport::{Caller, ConnectionId, LinkError};
+use keyraft_engine::wire::Response;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -92,6 +94,8 @@ struct Pending {
     to: Place,
     since: u64,
     sure: bool,
+    /// It came twice.
+    doubled: bool,
     answer: oneshot::Sender<Result<Vec<u8>, LinkError>>,
 }
 
@@ -266,7 +270,9 @@ impl Network {
         let mut inner = guard(&self.0);
         inner.calls += 1;
         let (call, since) = (inner.calls, inner.now);
-        inner.pending.insert(call, Pending { from: way.from, to: way.to, since, sure, answer });
+        inner
+            .pending
+            .insert(call, Pending { from: way.from, to: way.to, since, sure, doubled: false, answer });
         let Way { from, to, caller, bearer, connection } = way;
         let incoming = Incoming { call, caller, bearer, connection, request };
         inner.send(from, to, Parcel::Request { to, incoming, from }, sure);
@@ -337,6 +343,9 @@ impl Inner {
         if doubled && self.is_bad(Bad::Doubles, from, to) {
             let again = match &parcel {
                 Parcel::Request { to, incoming, from } => {
+                    if let Some(pending) = self.pending.get_mut(&incoming.call) {
+                        pending.doubled = true;
+                    }
                     Some(Parcel::Request { to: *to, incoming: copied(incoming), from: *from })
                 }
                 // The second answer to a call is of no use to anybody.
@@ -379,6 +388,7 @@ impl Inner {
                 if let Err(LinkError::Unreachable(_)) = &outcome {
                     self.missed(pending.from, pending.to);
                 }
+                let outcome = if pending.doubled { believed(outcome) } else { outcome };
                 // The caller may have stopped waiting.
                 let _ = pending.answer.send(outcome);
             }
@@ -427,6 +437,15 @@ impl Inner {
         }
         // Nobody waits for these any more.
         self.pending.retain(|_, pending| !pending.answer.is_closed());
+    }
+}
+
+/// Real connections deliver nothing twice: a request comes twice where one broke and its caller asked again. Such a
+/// caller knows that the refusal of one copy says nothing of the other.
+fn believed(outcome: Result<Vec<u8>, LinkError>) -> Result<Vec<u8>, LinkError> {
+    match outcome.as_deref().map(|bytes| decode::<Response>(bytes, FRAME_MAX_BYTES)) {
+        Ok(Ok(Response::Failed(_))) => Err(LinkError::Lost),
+        _ => outcome,
     }
 }
 
