@@ -56,10 +56,6 @@ const HUNTS: &[Hunt] = &[
 /// Mistakes that no seed shows, and why.
 const ELSEWHERE: &[(Mutant, &str)] = &[
     (Mutant::ForgetTheVote, "found by storage/tests/crash.rs: elections here do not fall within one restart"),
-    (
-        Mutant::NoLeaseCheckAfter,
-        "found by nobody: such a use began before the deletion's answer, as is promised",
-    ),
 ];
 
 /// Seeds with the mistake until one shows it; or one seed without.
