@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Names the file's kind and its frame's version.
-const MAGIC: [u8; 8] = *b"KRCHECK1";
+const MAGIC: [u8; 8] = *b"KRCHECK2";
 /// Magic, CRC32 and length.
 const HEADER_BYTES: usize = 8 + 4 + 8;
 
@@ -93,7 +93,7 @@ mod tests {
             .iter()
             .map(|b| format!("{b:02x}"))
             .collect();
-        assert_eq!(hex[..16], "4b52434845434b31"[..]);
+        assert_eq!(hex[..16], "4b52434845434b32"[..]);
     }
 
     #[test]

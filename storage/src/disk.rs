@@ -1,7 +1,7 @@
 use crate::error::StorageError;
 use crate::folder::Folder;
 use crate::limits::{CACHE_BYTES, LOCK_POLL, LOCK_WAIT};
-use crate::shelf::{Record, Shelf, ShelfKey, parse, prefix, value};
+use crate::shelf::{FRAME_VERSION, PART_BYTES, Record, Shelf, ShelfKey, Votes, parse, prefix, value};
 use keyraft_engine::telemetry::Event;
 use parking_lot::Mutex;
 use std::fs::File;
@@ -196,6 +196,19 @@ impl Disk {
             }
             Ok(removed == count)
         })
+    }
+
+    /// Refuses what another version of keyraft wrote. The vote tells: whoever has anything has voted, or followed
+    /// somebody's vote, first.
+    pub fn check_version(&self) -> Result<(), StorageError> {
+        let key = [prefix::<Votes>(()), vec![0; PART_BYTES]].concat();
+        let vote = self.guarded("read", |db| db.get(key))?;
+        match vote.as_deref().and_then(<[u8]>::first) {
+            Some(&found) if found != FRAME_VERSION => {
+                Err(StorageError::Version { folder: self.folder.path().to_owned(), found })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// True if sled holds nothing of ours.

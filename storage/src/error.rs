@@ -1,3 +1,4 @@
+use crate::shelf::FRAME_VERSION;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,14 @@ pub enum StorageError {
         folder: PathBuf,
         /// What was found.
         what: String,
+    },
+    /// Another version of keyraft wrote it.
+    #[error("the store in {} has format {found}, and this keyraft reads {FRAME_VERSION}: start the keyraft that wrote it; nothing was changed", folder.display())]
+    Version {
+        /// The data folder.
+        folder: PathBuf,
+        /// The format found.
+        found: u8,
     },
     /// The file system is too full to write safely.
     #[error("{} has {free} bytes free, {needed} are needed: make room; nothing was written, what was acknowledged is safe", folder.display())]
@@ -68,6 +77,7 @@ impl StorageError {
     fn kind(&self) -> io::ErrorKind {
         match self {
             Self::InUse { .. } => io::ErrorKind::ResourceBusy,
+            Self::Version { .. } => io::ErrorKind::Unsupported,
             Self::Damaged { .. } => io::ErrorKind::InvalidData,
             Self::Full { .. } => io::ErrorKind::StorageFull,
             Self::Io { source, .. } => source.kind(),

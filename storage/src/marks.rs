@@ -148,7 +148,7 @@ mod tests {
     fn golden_bytes() {
         let bytes = slot_bytes(7, &marks(12)).expect("encodes");
         let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(hex, "0de5273b0000000c0107010502090a0c01060101");
+        assert_eq!(hex, "d73628600000000c01070105090a0c0106010101");
     }
 
     #[test]

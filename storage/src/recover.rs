@@ -11,6 +11,7 @@ use crate::{Storage, checkpoint};
 use keyraft_engine::consensus::types::LogId;
 use keyraft_engine::telemetry::Event;
 use parking_lot::Mutex;
+use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ pub fn open(folder: &Path) -> Result<Storage, StorageError> {
     let folder = Folder::open(folder)?;
     checkpoint::prepare(folder.path())?;
     let disk = Arc::new(Disk::open(folder)?);
+    disk.check_version().map_err(|e| disk.explain(e))?;
     let empty = disk.is_empty().map_err(|e| disk.explain(e))?;
     let (marks_file, mut marks) = MarksFile::open(disk.folder(), empty)?;
     let tail = recover_log(&disk, &mut marks).map_err(|e| disk.explain(e))?;
@@ -33,7 +35,8 @@ pub fn open(folder: &Path) -> Result<Storage, StorageError> {
 /// Reads all of the log. What was acknowledged must be whole; what was not is cut back to its last whole entry.
 fn recover_log(disk: &Disk, marks: &mut Marks) -> Result<Tail, StorageError> {
     let vote = disk.get::<Votes>(())?;
-    if marks.vote > vote {
+    // Two votes of one term have no order: none of them follows from the other.
+    if marks.vote.partial_cmp(&vote).is_none_or(Ordering::is_gt) {
         return Err(disk.damaged(format!("the vote {:?} was kept once, {vote:?} is found", marks.vote)));
     }
     let whole = read_log(disk, marks.first)?;

@@ -83,12 +83,12 @@ impl ShelfKey for ContentKey {
     }
 }
 
-/// Version of a record's frame.
-const FRAME_VERSION: u8 = 1;
+/// Version of what records hold and how. Version 1 had a log entry name the leader that made it, not its term alone.
+pub const FRAME_VERSION: u8 = 2;
 /// Version, CRC32 and length, in front of a record's first part.
 const HEADER_BYTES: usize = 9;
 /// The part's number, behind the key.
-const PART_BYTES: usize = 2;
+pub const PART_BYTES: usize = 2;
 
 /// A record as sled gets it: values of at most `VALUE_MAX_BYTES`, part 0 first.
 #[derive(Debug, PartialEq, Eq)]
@@ -212,11 +212,11 @@ mod tests {
             hex(record::<Contents>(KEY, &envelope(3))),
         ];
         let kept = [
-            "0100000000000000090000 = 01b3437fdc000000050105020900",
-            "0100000000000000090000 = 015049b98b0000000701050209010403",
-            "020000 = 0147a453e70000000401050201",
-            "030000 = 01741ff2650000000401050209",
-            "04000000000000010200000003000000040000 = 013d773c2e000000110107070707070707070707070703000102",
+            "0100000000000000090000 = 02b047e3b10000000401050900",
+            "0100000000000000090000 = 0279a3700a00000006010509010403",
+            "020000 = 02b247e109000000050105010201",
+            "030000 = 023698562400000003010509",
+            "04000000000000010200000003000000040000 = 023d773c2e000000110107070707070707070707070703000102",
         ];
         assert_eq!(found.join("\n"), kept.join("\n"));
     }

@@ -323,6 +323,23 @@ fn acknowledged_damage_is_refused() {
     }
 }
 
+#[test]
+fn what_another_version_wrote_is_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut storage = open(folder.path());
+    futures::executor::block_on(storage.log.save_vote(&Vote::new(3, 1))).expect("votes");
+    drop(storage);
+    with_sled(folder.path(), |db| {
+        let key = [2, 0, 0];
+        let mut record = db.get(key).expect("reads").expect("there is a vote").to_vec();
+        record[0] = 1;
+        drop(db.insert(key, record));
+    });
+    let error = refusal(folder.path());
+    assert!(matches!(error, StorageError::Version { found: 1, .. }), "{error}");
+    assert!(error.to_string().contains("start the keyraft that wrote it"), "{error}");
+}
+
 /// One bit flipped anywhere in sled's file is refused with a remedy, or changed nothing: never a panic, never a
 /// shorter log.
 #[test]

@@ -5,7 +5,7 @@ use super::ConsensusError;
 use super::handle::stopped;
 use super::keeper::blocking;
 use super::store::{Checkpoint, Store};
-use super::types::{LogId, Membership, TypeConfig, Vote, leader_id};
+use super::types::{LeaderId, LogId, Membership, TypeConfig, Vote};
 use crate::domain::{ContentKey, Envelope, LogIndex, MemberId};
 use crate::limits::FORCED_GAP;
 use crate::state::State;
@@ -80,7 +80,7 @@ impl Remains {
         let led = self.last.map_or(0, |last| last.leader_id.term);
         let term = self.vote.map_or(0, |vote| vote.leader_id.term).max(led) + 1;
         let index = self.last.map_or(0, |last| last.index) + FORCED_GAP;
-        let last = LogId::new(leader_id(term, me), index);
+        let last = LogId::new(LeaderId { term }, index);
         let state = self.state.survived_by(me, LogIndex(index)).ok_or(ConsensusError::NotAMember(me))?;
         let nodes = BTreeMap::from([(me.0, EmptyNode {})]);
         let voters = openraft::Membership::new(vec![BTreeSet::from([me.0])], nodes)

@@ -6,7 +6,7 @@ use super::network::{Networks, RaftLinks};
 use super::recall::Recall;
 use super::settings::{Timings, config};
 use super::store::Store;
-use super::types::TypeConfig;
+use super::types::{LeaderId, TypeConfig};
 use super::{ConsensusError, message};
 use crate::domain::{LogIndex, MemberId};
 use crate::limits::{APPEND_MAX_BYTES, OVERALL};
@@ -143,7 +143,7 @@ impl Consensus {
         term: u64,
         command: Command,
     ) -> Result<(LogIndex, Outcome), ConsensusError> {
-        let leader = super::types::leader_id(term, self.inner.me);
+        let leader = LeaderId { term };
         let (responder, written) = ProgressResponder::complete_only();
         let proposed = self.inner.raft.write(command).with_leader(leader).responder(responder).await;
         proposed.map_err(stopped)?;

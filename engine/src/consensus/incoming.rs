@@ -49,7 +49,7 @@ fn bad(from: MemberId, why: impl ToString) -> ConsensusError {
 }
 
 fn speaks_for(from: MemberId, vote: &Vote) -> Result<(), ConsensusError> {
-    let speaker = MemberId(vote.leader_id.node_id);
+    let speaker = MemberId(vote.leader_id.voted_for);
     if speaker == from { Ok(()) } else { Err(bad(from, format!("it speaks for {speaker}"))) }
 }
 
@@ -192,7 +192,7 @@ impl Incoming {
         checkpoint: Arc<Checkpoint>,
     ) -> Result<ChunkAnswer, ConsensusError> {
         // openraft ends the process's part in the group on a snapshot from the future; a message must not do that.
-        if checkpoint.last.is_some_and(|last| last.leader_id > vote.leader_id) {
+        if checkpoint.last.is_some_and(|last| last.leader_id.term > vote.leader_id.term) {
             return Err(bad(from, "its snapshot is of a later term than itself"));
         }
         let snapshot = Snapshot::new(checkpoint, self.keeper.clone()).described();

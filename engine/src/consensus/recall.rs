@@ -9,6 +9,7 @@ use super::types::{LogId, Vote};
 use crate::domain::MemberId;
 use crate::telemetry::Event;
 use parking_lot::Mutex;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::watch;
 
@@ -122,8 +123,9 @@ impl Recall {
     /// Judges the vote that an answer shows. False if its disk went back in time.
     pub(super) fn may_show(&self, member: MemberId, owed: Owed, vote: &Vote) -> bool {
         match owed.vote {
-            Some(kept) if *vote < kept => {
-                self.found(member, &format!("it gave the vote {kept} and now knows {vote} only"));
+            // Two votes of one term have no order: it voted twice.
+            Some(kept) if kept.partial_cmp(vote).is_none_or(Ordering::is_gt) => {
+                self.found(member, &format!("it gave the vote {kept} and now knows {vote}"));
                 false
             }
             _ => true,
@@ -205,7 +207,10 @@ mod tests {
         assert!(recall.may_show(M, before, &vote(2)), "an answer to an older question");
         assert!(recall.may_show(M, recall.owed(M, &vote(5)), &vote(4)));
         assert!(!recall.is_returned(M));
-        assert!(!recall.may_show(M, recall.owed(M, &vote(5)), &vote(3)));
+        let owed = recall.owed(M, &vote(5));
+        assert!(recall.may_show(M, owed, &Vote::new_committed(4, 2)), "another won the term");
+        assert!(!recall.may_show(M, owed, &Vote::new(4, 2)), "it voted twice in a term");
+        assert!(!recall.may_show(M, owed, &vote(3)));
         assert!(recall.returned().borrow().contains(&M));
     }
 }

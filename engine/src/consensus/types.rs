@@ -1,14 +1,16 @@
 //! openraft's types for this project.
 
-use crate::domain::MemberId;
 use crate::state::{Command, Outcome};
 
 openraft::declare_raft_types!(
-    /// Raft over the group's commands. Addresses live in the roster, not in Raft's membership.
+    /// Raft over the group's commands. Addresses live in the roster, not in Raft's membership. A term has one leader,
+    /// as in Raft's paper (section 5.2): openraft's own default lets a second one outbid the first in the same term,
+    /// and whoever takes a term for a leadership, as the fence and the settling do, would be wrong.
     pub TypeConfig:
         D = Command,
         R = Outcome,
         NodeId = u64,
+        LeaderId = openraft::impls::leader_id_std::LeaderId<u64, u64>,
         Node = openraft::EmptyNode,
 );
 
@@ -29,8 +31,3 @@ pub type Membership = openraft::type_config::alias::StoredMembershipOf<TypeConfi
 
 /// A leader, as log ids name it.
 pub type LeaderId = openraft::type_config::alias::CommittedLeaderIdOf<TypeConfig>;
-
-/// The leader of a term.
-pub(super) fn leader_id(term: u64, leader: MemberId) -> LeaderId {
-    LeaderId { term, node_id: leader.0 }
-}

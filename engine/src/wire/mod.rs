@@ -56,7 +56,7 @@ impl Hello {
 }
 
 /// Version of the protocol between processes.
-pub const PROTOCOL: u16 = 2;
+pub const PROTOCOL: u16 = 3;
 
 /// Connections are kept apart by purpose, so that bulk never delays a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -168,7 +168,7 @@ async fn an_interrupted_change_is_resumed() {
     let entry = |index, configs, nodes: &[u64]| {
         let membership = samples::membership(None, configs, nodes.iter().copied());
         Entry {
-            log_id: samples::log_id(u64::from(index > 0), u64::from(index > 0), index),
+            log_id: samples::log_id(u64::from(index > 0), index),
             payload: EntryPayload::Membership(membership.membership().clone()),
         }
     };

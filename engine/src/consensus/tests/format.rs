@@ -12,15 +12,15 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 
 fn entry(index: u64, payload: EntryPayload<crate::state::Command, u64, openraft::EmptyNode>) -> Blob {
-    Blob(encode(&Entry { log_id: log_id(3, 1, index), payload }).expect("encodes"))
+    Blob(encode(&Entry { log_id: log_id(3, index), payload }).expect("encodes"))
 }
 
 pub(super) fn append() -> Append {
     let membership = samples::membership(None, vec![BTreeSet::from([1]), BTreeSet::from([1, 2])], [1, 2]);
     Append {
         vote: Vote::new_committed(3, 1),
-        previous: Some(log_id(2, 2, 300)),
-        committed: Some(log_id(2, 2, 299)),
+        previous: Some(log_id(2, 300)),
+        committed: Some(log_id(2, 299)),
         entries: vec![
             entry(301, EntryPayload::Blank),
             entry(302, EntryPayload::Normal(samples::draw())),
@@ -30,7 +30,7 @@ pub(super) fn append() -> Append {
 }
 
 pub(super) fn encoded_ballot(vote: Vote) -> Vec<u8> {
-    encode(&Ballot { vote, last: Some(log_id(2, 2, 300)), transfer: false }).expect("encodes")
+    encode(&Ballot { vote, last: Some(log_id(2, 300)), transfer: false }).expect("encodes")
 }
 
 fn hex(value: &impl Serialize) -> String {
@@ -41,25 +41,25 @@ fn hex(value: &impl Serialize) -> String {
 fn the_bytes_stand() {
     assert_eq!(
         hex(&append()),
-        "01030101010202fb2c01010202fb2b010307010301fb2d01000a010301fb2e010108010110010301fb2f0102020101020102020102"
+        "01030101010102fb2c010102fb2b0103060103fb2d0100090103fb2e01010801010f0103fb2f0102020101020102020102"
     );
     assert_eq!(hex(&AppendAnswer::Success), "0100");
-    assert_eq!(hex(&AppendAnswer::PartialSuccess(Some(log_id(1, 2, 3)))), "010101010203");
+    assert_eq!(hex(&AppendAnswer::PartialSuccess(Some(log_id(1, 3)))), "0101010103");
     assert_eq!(hex(&AppendAnswer::Conflict), "0102");
-    assert_eq!(hex(&AppendAnswer::HigherVote(Vote::new(4, 2))), "0103040200");
-    assert_eq!(hex(&Ballot { vote: Vote::new(4, 2), last: None, transfer: true }), "010402000001");
-    let ballot = BallotAnswer { vote: Vote::new(4, 2), granted: true, last: Some(log_id(1, 2, 3)) };
-    assert_eq!(hex(&ballot), "010402000101010203");
-    let transfer = Transfer { from: Vote::new_committed(3, 1), to: MemberId(2), last: Some(log_id(3, 1, 9)) };
-    assert_eq!(hex(&transfer), "010301010201030109");
+    assert_eq!(hex(&AppendAnswer::HigherVote(Vote::new(4, 2))), "010304010200");
+    assert_eq!(hex(&Ballot { vote: Vote::new(4, 2), last: None, transfer: true }), "01040102000001");
+    let ballot = BallotAnswer { vote: Vote::new(4, 2), granted: true, last: Some(log_id(1, 3)) };
+    assert_eq!(hex(&ballot), "010401020001010103");
+    let transfer = Transfer { from: Vote::new_committed(3, 1), to: MemberId(2), last: Some(log_id(3, 9)) };
+    assert_eq!(hex(&transfer), "010301010102010309");
     assert_eq!(hex(&TransferAnswer::Accepted), "0100");
     let part = Part::State { total: 5, offset: 0, bytes: Blob(vec![7; 5]) };
     assert_eq!(
         hex(&Chunk { transfer: 1, vote: Vote::new_committed(3, 1), part }),
-        "0101030101000500050707070707"
+        "010103010101000500050707070707"
     );
     let part = Part::End { contents: 600 };
-    assert_eq!(hex(&Chunk { transfer: 1, vote: Vote::new_committed(3, 1), part }), "010103010102fb5802");
+    assert_eq!(hex(&Chunk { transfer: 1, vote: Vote::new_committed(3, 1), part }), "01010301010102fb5802");
     assert_eq!(hex(&ChunkAnswer::Taken), "0100");
     assert_eq!(hex(&ChunkAnswer::Refused("no".into())), "0102026e6f");
 }

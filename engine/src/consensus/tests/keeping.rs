@@ -26,7 +26,7 @@ impl Kept {
         let mut live = Checkpoint::clone(&self.keeper.agreed().live());
         let index = live.last.map_or(1, |last| last.index + 1);
         let effects = live.state.apply(LogIndex(index), command);
-        live.last = Some(samples::log_id(1, 1, index));
+        live.last = Some(samples::log_id(1, index));
         self.keeper.publish(live, effects.contents, Dirty::default()).await.expect("publishes");
     }
 

@@ -41,7 +41,7 @@ async fn openrafts_suite() {
 }
 
 fn entry(term: u64, index: u64) -> Entry {
-    Entry { log_id: log_id(term, 1, index), payload: EntryPayload::Blank }
+    Entry { log_id: log_id(term, index), payload: EntryPayload::Blank }
 }
 
 /// Where the answer to an append comes.
@@ -113,8 +113,8 @@ async fn a_kill_keeps_what_was_written() {
     assert!(log.truncate_after(None).await.is_err());
     let mut log = disk.log().unwrap();
     assert_eq!(indexes(&mut log).await, [0, 1, 2, 3]);
-    log.truncate_after(Some(log_id(1, 1, 2))).await.unwrap();
-    log.purge(log_id(1, 1, 0)).await.unwrap();
+    log.truncate_after(Some(log_id(1, 2))).await.unwrap();
+    log.purge(log_id(1, 0)).await.unwrap();
     let hole = append(&mut log, vec![entry(1, 4)]).await.unwrap_err().to_string();
     assert!(hole.contains("entry 4 was appended where 3 belongs"), "{hole}");
     disk.cut_power();

@@ -2,7 +2,7 @@
 
 use crate::clock::UnixMillis;
 use crate::consensus::store::Checkpoint;
-use crate::consensus::types::{LogId, Membership, TypeConfig};
+use crate::consensus::types::{LeaderId, LogId, Membership};
 use crate::domain::{
     ClientId, ContentKey, Envelope, Fingerprint, Generation, GroupId, Lineage, LogIndex, MemberCard,
     MemberId, ObjectClass, ObjectId, Profile, RequestId, Residency, TokenIdentity, Version,
@@ -12,14 +12,11 @@ use crate::state::{
     Authority, Bootstrap, Command, GroupOption, InviteId, NewObject, Options, Outcome, PartialKeys, Refusal,
     RequestContext, Settlement, Smk, State, Verdict,
 };
-use openraft::vote::RaftLeaderId;
-use openraft::{EmptyNode, RaftTypeConfig};
+use openraft::EmptyNode;
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) type Leader = <TypeConfig as RaftTypeConfig>::LeaderId;
-
-pub(super) fn log_id(term: u64, leader: u64, index: u64) -> LogId {
-    LogId::new(Leader::new(term, leader), index)
+pub(super) fn log_id(term: u64, index: u64) -> LogId {
+    LogId::new(LeaderId { term }, index)
 }
 
 pub(super) fn membership(
@@ -180,7 +177,7 @@ impl Grown {
 
     /// As a checkpoint of a group with the first member alone; with the contents.
     pub(super) fn checkpoint(self) -> (Checkpoint, Vec<(ContentKey, Envelope)>) {
-        let membership = membership(Some(log_id(0, 0, 0)), vec![BTreeSet::from([1])], [1]);
-        (Checkpoint { last: Some(log_id(1, 1, self.index)), membership, state: self.state }, self.contents)
+        let membership = membership(Some(log_id(0, 0)), vec![BTreeSet::from([1])], [1]);
+        (Checkpoint { last: Some(log_id(1, self.index)), membership, state: self.state }, self.contents)
     }
 }
