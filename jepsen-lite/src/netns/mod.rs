@@ -7,7 +7,6 @@ mod ask;
 mod cluster;
 mod deeds;
 mod disk;
-mod leaks;
 mod looks;
 mod nemesis;
 mod net;
@@ -19,6 +18,8 @@ mod run;
 mod switch;
 mod tun;
 mod workload;
+
+use crate::leaks;
 
 pub use deeds::FAULTS;
 pub use run::{Options, run};
