@@ -14,8 +14,7 @@ use crate::rv::{Rv, explain};
 use cryptoki_sys::{CKR_DEVICE_ERROR, CKR_DEVICE_REMOVED};
 use keyraft_engine::client::CallError;
 use keyraft_engine::clock::Clock;
-use keyraft_engine::health::{Call, Class, Outcome as Fate, Try};
-use keyraft_engine::limits;
+use keyraft_engine::health::{Call, Onward, Outcome as Fate, Pace, Try, refused};
 use keyraft_engine::wire::{
     Answer, ClientRequest, Failure, FailureKind, Remedy, SlotCall, SlotReply, SlotRequest,
 };
@@ -35,40 +34,6 @@ pub(crate) struct Link {
     mind: Mind,
     timeout: Duration,
     replay_bytes_max: usize,
-}
-
-/// What a call asks for, and so how long it may take at one member before another one is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
-    /// Symmetric work, verification, random bytes.
-    Quick,
-    /// A use of a private key.
-    Signing,
-    /// A use that takes long: of a large key, or on much data.
-    Heavy,
-    /// Searches and reads: one member's, while it is fit.
-    Search,
-    /// Changes: they may generate a key and wait for every member.
-    Slow,
-}
-
-impl Pace {
-    fn class(self) -> Class {
-        match self {
-            Self::Quick => Class::Quick,
-            Self::Signing => Class::Signing,
-            Self::Heavy | Self::Slow => Class::Long,
-            Self::Search => Class::Search,
-        }
-    }
-
-    fn attempt(self) -> Duration {
-        match self {
-            Self::Quick | Self::Signing | Self::Search => limits::ATTEMPT,
-            Self::Heavy => limits::GENERATE_ATTEMPT,
-            Self::Slow => limits::GENERATE_ATTEMPT + limits::IMPORT,
-        }
-    }
 }
 
 /// An answer, or why there is none, and whether an attempt may have been carried out without its answer.
@@ -356,29 +321,11 @@ impl Link {
 
 /// What a failure says about the member that told it, and what to do.
 fn judge(failure: Failure) -> (Fate, Next) {
-    if failure.kind == FailureKind::Forbidden {
-        explain(&failure);
-        // It does not let this application in. Another member may have heard of a change before it, and its quick
-        // refusals are no answers that recommend it.
-        return (Fate::NotServing, Next::Another(Lost::Failed(failure)));
-    }
-    let fate = match failure.kind {
-        FailureKind::Internal | FailureKind::Busy => Fate::Failed,
-        // That is the primary's doing.
-        FailureKind::NotPrimary { .. } => Fate::Answered,
-        _ if failure.remedy() == Remedy::TryAnotherMember => Fate::NotServing,
-        _ => Fate::Answered,
-    };
-    let next = match failure.remedy() {
-        Remedy::GiveUp => return (fate, Next::End(Err(Lost::Failed(failure)))),
-        // It has worked on it, and so would the next one.
-        Remedy::TryAnotherMember
-            if matches!(failure.kind, FailureKind::TokenFailed | FailureKind::Internal) =>
-        {
-            Next::Second
-        }
-        Remedy::TryAnotherMember => Next::Another,
-        Remedy::TryAgain => Next::Second,
+    let (fate, onward) = refused(&failure);
+    let next = match onward {
+        Onward::End => return (fate, Next::End(Err(Lost::Failed(failure)))),
+        Onward::Another => Next::Another,
+        Onward::Second => Next::Second,
     };
     explain(&failure);
     (fate, next(Lost::Failed(failure)))

@@ -3,7 +3,6 @@
 use crate::attribute::{self, Unreadable};
 use crate::config::Config;
 use crate::hash::{Hash, Hasher};
-use crate::link::Pace;
 use crate::object::{Body, Object};
 use crate::operation::{KeyedOperation, Kind, Output, Room};
 use crate::rv::{Result, Rv};
@@ -19,6 +18,7 @@ use cryptoki_sys::{
 use keyraft_engine::domain::{
     AttributeRecord, AttributeType as A, AttributeValue as V, Attributes, Mechanism, ObjectClass, ObjectId,
 };
+use keyraft_engine::health::Pace;
 use keyraft_engine::limits;
 use keyraft_engine::wire::{KeyRef, Made, Role, SecretBytes, SlotAnswer, SlotRequest};
 use parking_lot::RwLock;

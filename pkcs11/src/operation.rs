@@ -3,7 +3,6 @@
 
 use crate::blocks::{Cut, Stream, Way};
 use crate::hash::{Hasher, Parts, parts};
-use crate::link::Pace;
 use crate::mechanism;
 use crate::object::Object;
 use crate::rv::{Result, Rv};
@@ -17,6 +16,7 @@ use keyraft_engine::domain::{
     AttributeRecord, AttributeType as A, AttributeValue, Curve, KeyAlgorithm, Mechanism, ObjectClass,
     Parameters,
 };
+use keyraft_engine::health::Pace;
 use keyraft_engine::limits;
 use keyraft_engine::wire::{SecretBytes, SlotAnswer, SlotRequest, UseKind};
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! What makes a slot one member's own: whether its token is there, and what it is called.
 
 use crate::config::{GroupConfig, MemberConfig};
-use crate::link::{Link, Lost, Pace};
+use crate::link::{Link, Lost};
 use keyraft_engine::clock::Clock;
+use keyraft_engine::health::Pace;
 use keyraft_engine::wire::{SlotAnswer, SlotCall, SlotInfo, SlotReply};
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! One group as one slot: who this application is to it, its login, its session objects.
 
 use crate::config::{GroupConfig, MemberConfig};
-use crate::link::{Link, Lost, Outcome, Pace};
+use crate::link::{Link, Lost, Outcome};
 use crate::mechanism;
 use crate::object::{Object, Objects};
 use crate::own::{self, Own};
@@ -12,6 +12,7 @@ use cryptoki_sys::{
 };
 use keyraft_engine::clock::Clock;
 use keyraft_engine::domain::{AttributeRecord, ClientId, LogIndex, MechanismInfo, ObjectId, RequestId};
+use keyraft_engine::health::Pace;
 use keyraft_engine::limits;
 use keyraft_engine::wire::{
     Change, ClientName, FailureKind, KeyRef, Role, SecretBytes, SlotAnswer, SlotCall, SlotInfo, SlotRequest,

@@ -1,11 +1,15 @@
 //! How fit each member is, as somebody who calls it finds out: by the outcome of every call, and by nothing else. Pure:
 //! times are handed in. `member` is one member's state, `watch` all of them, with the floor under what may be put
-//! out at once; `slow` says which answers are slow.
+//! out at once; `slow` says which answers are slow, `pace` how long a call is waited for, `refusal` what a refusal says.
 
 mod member;
+mod pace;
+mod refusal;
 mod slow;
 mod watch;
 
+pub use pace::Pace;
+pub use refusal::{Onward, refused};
 pub use watch::Watch;
 
 use crate::limits;

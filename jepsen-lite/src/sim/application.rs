@@ -1,7 +1,7 @@
 //! One simulated application on the virtual slot: its login, its request ids, and what each of the workload's calls becomes,
 //! as the PKCS#11 module does it.
 
-use super::asks::{Asked, Asker, Lost, Pace};
+use super::asks::{Asked, Asker, Lost};
 use super::network::guard;
 use crate::watch::AES_ECB;
 use crate::workload::{Call, Outcome, Told, joined, parted, value_of};
@@ -10,6 +10,7 @@ use keyraft_engine::domain::{
     AttributeType as A, AttributeValue as V, Attributes, ClientId, LogIndex, Mechanism, ObjectClass,
     ObjectId, RequestId,
 };
+use keyraft_engine::health::Pace;
 use keyraft_engine::wire::{
     Answer, Change, ClientRequest, CompareAndSet, Failure, FailureKind, Keep, KeyRef, Made, MakeBy, Role,
     Sealed, SecretBytes, SessionName, SlotAnswer, SlotCall, SlotRequest, Ticket, UseKind,

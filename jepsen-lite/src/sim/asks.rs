@@ -5,8 +5,8 @@ use super::network::{Network, OUTSIDE, Place, Way};
 use keyraft_engine::balance::{Balancer, Budget, Order, Ranking};
 use keyraft_engine::clock::Clock;
 use keyraft_engine::codec::{decode, encode};
-use keyraft_engine::health::{Call, Class, Outcome as Fate, Standing, Try, Watch};
-use keyraft_engine::limits::{ATTEMPT, FRAME_MAX_BYTES, GENERATE_ATTEMPT, IMPORT};
+use keyraft_engine::health::{Call, Onward, Outcome as Fate, Pace, Standing, Try, Watch, refused};
+use keyraft_engine::limits::FRAME_MAX_BYTES;
 use keyraft_engine::transport::{Caller, ConnectionId, LinkError};
 use keyraft_engine::wire::{Answer, ClientRequest, Failure, FailureKind, Remedy, Request, Response};
 use std::time::{Duration, Instant};
@@ -14,34 +14,6 @@ use std::time::{Duration, Instant};
 /// The first pause when nobody answers; doubled up to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
-
-/// What a call asks for, and so how long it may take at one member before another one is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// A use of a key.
-    Quick,
-    /// A search or a read: one member's, while it is fit.
-    Search,
-    /// A change.
-    Slow,
-}
-
-impl Pace {
-    fn class(self) -> Class {
-        match self {
-            Self::Quick => Class::Quick,
-            Self::Search => Class::Search,
-            Self::Slow => Class::Long,
-        }
-    }
-
-    fn attempt(self) -> Duration {
-        match self {
-            Self::Quick | Self::Search => ATTEMPT,
-            Self::Slow => GENERATE_ATTEMPT + IMPORT,
-        }
-    }
-}
 
 /// Why there is no answer.
 #[derive(Clone, Debug)]
@@ -290,23 +262,11 @@ impl Asker {
 
 /// What a failure says about the member that told it, and what to do.
 fn judge(failure: Failure) -> (Fate, Next) {
-    let fate = match failure.kind {
-        FailureKind::Internal | FailureKind::Busy => Fate::Failed,
-        // That is the primary's doing.
-        FailureKind::NotPrimary { .. } => Fate::Answered,
-        _ if failure.remedy() == Remedy::TryAnotherMember => Fate::NotServing,
-        _ => Fate::Answered,
+    let (fate, onward) = refused(&failure);
+    let next = match onward {
+        Onward::End => Next::End(Err(Lost::Failed(failure))),
+        Onward::Another => Next::Another(Lost::Failed(failure)),
+        Onward::Second => Next::Second(Lost::Failed(failure)),
     };
-    let next = match failure.remedy() {
-        Remedy::GiveUp => return (fate, Next::End(Err(Lost::Failed(failure)))),
-        // It has worked on it, and so would the next one.
-        Remedy::TryAnotherMember
-            if matches!(failure.kind, FailureKind::TokenFailed | FailureKind::Internal) =>
-        {
-            Next::Second
-        }
-        Remedy::TryAnotherMember => Next::Another,
-        Remedy::TryAgain => Next::Second,
-    };
-    (fate, next(Lost::Failed(failure)))
+    (fate, next)
 }

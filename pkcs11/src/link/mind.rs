@@ -1,10 +1,10 @@
 //! Whom to ask, and what was learned from asking: the ranking and the members' health, under one short lock. Nothing
 //! waits while it is held.
 
-use super::Pace;
 use crate::config::GroupConfig;
 use keyraft_engine::balance::{Balancer, Budget, Order};
 use keyraft_engine::clock::Clock;
+use keyraft_engine::health::Pace;
 use keyraft_engine::health::{Call, Class, Outcome, Standing, Try, Watch};
 use parking_lot::Mutex;
 use std::time::Instant;

@@ -4,6 +4,7 @@ use super::*;
 use keyraft_engine::balance::Ranking;
 use keyraft_engine::codec;
 use keyraft_engine::domain::{LogIndex, Mechanism, ObjectId, Parameters};
+use keyraft_engine::limits;
 use keyraft_engine::wire::{ClientName, Hello, KeyRef, Request, Response, SecretBytes, SlotAnswer, UseKind};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};

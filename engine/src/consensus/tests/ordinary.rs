@@ -1,7 +1,9 @@
 use super::group::{Group, M1, M2, M3, PATIENCE, UNHURRIED};
 use super::samples;
+use crate::consensus::message::{Ballot, BallotAnswer, decode, encode};
+use crate::consensus::types::Vote;
 use crate::consensus::{ConsensusError, Dirty};
-use crate::domain::{GroupId, ObjectId};
+use crate::domain::{GroupId, MemberId, ObjectId};
 use crate::limits::APPEND_MAX_BYTES;
 use crate::state::{Outcome, State};
 use crate::wire::RaftCall;
@@ -93,6 +95,26 @@ async fn garbage_and_false_speakers_are_refused() {
     let refused = follower.handle(M3, RaftCall::Vote, body).await;
     assert!(matches!(refused, Err(ConsensusError::BadMessage { from: M3, .. })), "{refused:?}");
     group.assert_equal().await;
+}
+
+/// openraft's own leader ids would let the later one outbid the earlier: two leaders in one term.
+#[tokio::test]
+async fn a_member_gives_one_vote_a_term() {
+    let group = Group::of_three(UNHURRIED).await;
+    for member in [M1, M2, M3] {
+        group.wires.isolate(member);
+    }
+    let ballot = async |candidate: MemberId, term| {
+        let last = Some(samples::log_id(term - 1, 1000));
+        let ballot = Ballot { vote: Vote::new(term, candidate.0), last, transfer: true };
+        let body = encode(&ballot).expect("encodes");
+        let answer = group.members[&M2].handle(candidate, RaftCall::Vote, body).await.expect("answers");
+        decode::<BallotAnswer>(&answer).expect("decodes").granted
+    };
+    assert!(ballot(M1, 100).await);
+    assert!(!ballot(M3, 100).await, "a second vote in one term");
+    assert!(ballot(M3, 101).await);
+    assert!(!ballot(M1, 101).await, "a second vote in one term");
 }
 
 /// Followers learn a new commit index from a message of its own, not from the next heartbeat.
