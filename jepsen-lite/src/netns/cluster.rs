@@ -385,7 +385,7 @@ impl Cluster {
         if let Some(status) = over.filter(|_| !member.is_told) {
             member.is_told = true;
             let said = fs::read_to_string(&log).unwrap_or_default();
-            member.ends.push(ends::for_good(status, said.lines().last().unwrap_or_default()));
+            member.ends.push(ends::for_good(status, &said));
         }
     }
 

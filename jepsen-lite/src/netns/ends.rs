@@ -42,8 +42,10 @@ fn started_again(line: &str) -> Option<String> {
     Some(why.rsplit_once(" code").map_or(why, |(why, _)| why).to_string())
 }
 
-/// How a process that watches has ended.
-pub fn for_good(status: ExitStatus, last_words: &str) -> String {
+/// How a process that watches has ended; `log` is all that it has said.
+pub fn for_good(status: ExitStatus, log: &str) -> String {
+    let errors = log.lines().rev().find_map(|line| line.strip_prefix("error: "));
+    let last_words = errors.or_else(|| log.lines().last()).unwrap_or_default();
     match (status.code(), status.signal()) {
         (Some(PANICKED), _) => BY_PANIC.into(),
         (Some(0), _) => IN_ORDER.into(),
@@ -106,7 +108,7 @@ mod tests {
 
     #[test]
     fn only_what_leaves_no_choice_excuses_an_end() {
-        let failed = for_good(ExitStatus::from_raw(1 << 8), "no room");
+        let failed = for_good(ExitStatus::from_raw(1 << 8), "error: a\nerror: no room\n  help: make some\n");
         assert_eq!(failed, "it ended with 1: no room");
         for (why, fault, is) in [
             (failed.as_str(), Fault::DiskFull, true),
