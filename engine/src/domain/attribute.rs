@@ -136,6 +136,14 @@ attributes! {
     ALLOWED_MECHANISMS = 0x4000_0600;
 }
 
+impl AttributeType {
+    /// True for the flags that say what a key may be used for.
+    pub fn is_usage(self) -> bool {
+        use ObjectClass as C;
+        [C::SecretKey, C::PrivateKey, C::PublicKey].iter().any(|class| class.usages().contains(&self))
+    }
+}
+
 /// CKO_ numbers that a group keeps. Order is the log format: add at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ObjectClass {

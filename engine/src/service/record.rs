@@ -24,18 +24,6 @@ fn may_have(algorithm: KeyAlgorithm, usage: A) -> bool {
     usage != A::SIGN_RECOVER && has_usage(algorithm.resident_class(), algorithm.key_type(), usage)
 }
 
-const ALL_USAGES: [A; 9] = [
-    A::ENCRYPT,
-    A::DECRYPT,
-    A::WRAP,
-    A::UNWRAP,
-    A::SIGN,
-    A::SIGN_RECOVER,
-    A::VERIFY,
-    A::VERIFY_RECOVER,
-    A::DERIVE,
-];
-
 /// Attributes that a caller may give for a new key.
 const SETTABLE: [A; 20] = [
     A::LABEL,
@@ -77,7 +65,7 @@ pub fn check(attributes: &Attributes, algorithm: Option<KeyAlgorithm>) -> Result
         if matches!(value, V::Bytes(bytes) if bytes.len() > limit) {
             return Err(bad(format!("{attribute} is longer than {limit} bytes")));
         }
-        if let (Some(algorithm), true) = (algorithm, ALL_USAGES.contains(attribute))
+        if let (Some(algorithm), true) = (algorithm, attribute.is_usage())
             && *value == V::Bool(true)
             && !may_have(algorithm, *attribute)
         {
