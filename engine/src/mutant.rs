@@ -53,8 +53,6 @@ mutants! {
     KeepStaleCopy = "keep-stale-copy";
     /// In a group that fences keys are used without a lease.
     ServeWithoutALease = "serve-without-a-lease";
-    /// The lease is not looked at again after the token has worked: an answer may come after a deletion's.
-    NoLeaseCheckAfter = "no-lease-check-after";
     /// A new primary leaves alone what was pending when it came.
     ResumeNothing = "resume-nothing";
 }

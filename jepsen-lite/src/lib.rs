@@ -13,5 +13,6 @@ pub mod checker; // what is looked for in a run
 pub mod report; // the papers of a run
 pub mod workload; // what clients do
 pub mod watch; // what members are asked, and how it is noted
+pub mod leaks; // keys in clear in what members keep and say
 pub mod sim; // simulated members, one process a seed
 pub mod netns; // real members, real clients, real faults

@@ -4,7 +4,7 @@ use crate::{Run, listen_for_the_end};
 use indicatif::{ProgressBar, ProgressStyle};
 use keyraft_engine::clock::Clock;
 use keyraft_jepsen_lite::nemesis::{Fault, chosen};
-use keyraft_jepsen_lite::sim::{FAULTS, One, Options, Plan, Sum, judged, many};
+use keyraft_jepsen_lite::sim::{BY_VALUE, FAULTS, One, Options, Plan, Sum, judged, many};
 use keyraft_jepsen_lite::workload::Workload;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -125,10 +125,12 @@ pub fn run(given: &Run) -> Result<u8, String> {
 fn missed(sum: &Sum, faults: &[Fault], workload: Workload) -> Vec<String> {
     let none = |counts: &BTreeMap<String, u64>, name: &str| counts.get(name).is_none_or(|count| *count == 0);
     let faults_missed = faults.iter().filter(|fault| none(&sum.commits, fault.name()));
-    let calls_missed = workload.functions().into_iter().filter(|function| none(&sum.calls, function.name()));
+    let functions = workload.functions();
+    let calls = functions.iter().map(|function| function.name()).chain([BY_VALUE]);
+    let calls_missed = calls.filter(|name| none(&sum.calls, name));
     let mut missed: Vec<String> =
         faults_missed.map(|fault| format!("nothing was changed under {}", fault.name())).collect();
-    missed.extend(calls_missed.map(|function| format!("no '{}' was answered", function.name())));
+    missed.extend(calls_missed.map(|name| format!("no '{name}' was answered")));
     if faults.iter().any(|fault| fault.elects()) && sum.primaries <= sum.seeds {
         missed.push(format!(
             "{} primaries in {} seeds: nobody was elected in the end",

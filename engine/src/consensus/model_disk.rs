@@ -2,13 +2,15 @@
 //!
 //! It is a journal. Writes come one after the other, and a power cut keeps them up to some write and loses all later
 //! ones; those that were synced are never among the lost. A sync makes everything durable that was written before it
-//! began. What is read is what was written, synced or not, as from a kernel's cache.
+//! began. What is read is what was written, synced or not, as from a kernel's cache. A witness hears the bytes of all that
+//! is written, whatever becomes of them.
 //!
 //! Appends, votes, truncations and purges are acknowledged when a sync of theirs has ended, which takes virtual time;
 //! several appends share one. What was committed is written without a sync, as on a real disk. [`Store`]'s calls cannot
 //! wait: contents are durable with the next sync of any kind, and those of [`Store::sync`] and
 //! [`Store::save_checkpoint`] are over at once, also while the disk hangs.
 
+use super::message::encode;
 use super::store::{Checkpoint, Store};
 use super::types::{Entry, LogId, TypeConfig, Vote};
 use crate::domain::{ContentKey, Envelope};
@@ -18,6 +20,7 @@ use imbl::OrdMap;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{LogState, OptionalSend, RaftLogReader};
 use parking_lot::Mutex;
+use serde::Serialize;
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::io;
@@ -53,6 +56,9 @@ impl Layout {
     }
 }
 
+/// Hears the bytes of what is written.
+pub type Witness = Arc<dyn Fn(&[u8]) + Send + Sync>;
+
 struct Journal {
     /// The layout that is synced, and behind it one for each write that is not.
     layouts: VecDeque<Layout>,
@@ -66,6 +72,7 @@ struct Journal {
     broken: bool,
     /// Counts the processes that used the disk.
     life: u64,
+    witness: Option<Witness>,
 }
 
 impl Journal {
@@ -92,6 +99,15 @@ impl Journal {
             }
             Some(DiskFault::Fails) | None => Ok(()),
         }
+    }
+
+    /// Lets the witness hear what is about to be written.
+    fn show<T: Serialize>(&self, all: impl IntoIterator<Item = T>) -> io::Result<()> {
+        let Some(witness) = &self.witness else { return Ok(()) };
+        for one in all {
+            witness(&encode(&one).map_err(io::Error::other)?);
+        }
+        Ok(())
     }
 
     fn write(&mut self, change: impl FnOnce(&mut Layout)) {
@@ -131,6 +147,7 @@ impl Default for ModelDisk {
             fault: None,
             broken: false,
             life: 0,
+            witness: None,
         };
         Self { journal: Arc::new(Mutex::new(journal)), pace: Arc::default() }
     }
@@ -159,6 +176,11 @@ impl ModelDisk {
     /// Breaks it, or mends it with None.
     pub fn set_fault(&self, fault: Option<DiskFault>) {
         self.journal.lock().fault = fault;
+    }
+
+    /// From now on this hears every entry, content and checkpoint that is written, as the codec makes bytes of it.
+    pub fn set_witness(&self, witness: Witness) {
+        self.journal.lock().witness = Some(witness);
     }
 
     /// Every sync from now on takes so long, in virtual time.
@@ -339,6 +361,7 @@ impl RaftLogStorage<TypeConfig> for ModelLog {
             let what = format!("entry {} was appended where {index} belongs", entry.log_id.index);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
+        self.disk.journal.lock().show(&entries)?;
         self.write(|layout| layout.entries.extend(entries.into_iter().map(|e| (e.log_id.index, e))))?;
         self.flush(Box::new(move |result| callback.io_completed(result)));
         Ok(())
@@ -378,6 +401,7 @@ impl Store for ModelStore {
     fn put_contents(&self, contents: &[(ContentKey, Envelope)]) -> io::Result<()> {
         self.with(|journal| {
             journal.need_room()?;
+            journal.show(contents)?;
             journal.write(|layout| layout.contents.extend(contents.iter().cloned()));
             Ok(())
         })
@@ -405,6 +429,7 @@ impl Store for ModelStore {
     fn save_checkpoint(&self, checkpoint: &Checkpoint) -> io::Result<()> {
         self.with(|journal| {
             journal.need_room()?;
+            journal.show([checkpoint])?;
             journal.sync(journal.end())?;
             journal.checkpoint = Some(checkpoint.clone());
             journal.checkpoints += 1;

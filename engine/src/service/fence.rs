@@ -44,11 +44,6 @@ impl Core {
         Err(Failure::new(FailureKind::NotInSync, text))
     }
 
-    /// The same once the token has worked: an answer may not come after a deletion's.
-    pub(super) fn fenced_after(&self) -> Result<(), Failure> {
-        if mutant::is_on(Mutant::NoLeaseCheckAfter) { Ok(()) } else { self.fenced() }
-    }
-
     /// True if members use keys under a lease alone.
     pub(super) fn fences(&self) -> bool {
         self.agreed.read(|state| state.fence().is_some())

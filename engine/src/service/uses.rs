@@ -103,7 +103,8 @@ impl Core {
         };
         let working = tokio::time::timeout(limits::ATTEMPT, self.operate(name, usage)).await;
         let output = working.map_err(|_| self.late())??;
-        self.fenced_after()?;
+        // What was deleted while the token worked is not given out, if that can be known here.
+        self.fenced()?;
         match self.settled(usage.object) {
             // Removed while the token worked: the answer would come after the deletion's.
             None => return Err(not_found(usage.object)),

@@ -37,12 +37,12 @@ pub(super) fn look(facts: &Facts<'_>) -> Finding {
     if (primaries.len() as i64) < demand("primaries") {
         complaints.push(format!("{} primaries were elected, not {}", primaries.len(), demand("primaries")));
     }
+    // Rungs tell of those alone that were taken since the run began.
     let snapshots = seen.iter().filter_map(|(_, value)| value.int_at("snapshots")).max().unwrap_or(0);
     if demands.get("snapshot") == Some(&Value::Bool(true)) && snapshots == 0 {
         complaints.push("no snapshot was taken".into());
     }
-    let each_call = demands.get("each-call") == Some(&Value::Bool(true));
-    let functions = demands.get("functions").filter(|_| each_call).and_then(Value::list);
+    let functions = demands.get("functions").filter(|_| facts.demands_each_call()).and_then(Value::list);
     for function in functions.unwrap_or_default() {
         let Some(name) = function.text() else { continue };
         let done = |operation: &&Operation| operation.end == End::Ok && operation.function.name() == name;

@@ -100,6 +100,11 @@ impl<'a> Facts<'a> {
         self.told(&Function::Group).first().and_then(|(_, group)| group.get("demands"))
     }
 
+    /// True if the run must have had each call of its workload answered.
+    pub fn demands_each_call(&self) -> bool {
+        self.demands().is_some_and(|demands| demands.get("each-call") == Some(&Value::Bool(true)))
+    }
+
     /// True unless the run's workload does without this: then there is nothing of it to look at.
     pub fn wants(&self, function: &Function) -> bool {
         let functions = self.demands().and_then(|demands| demands.get("functions")).and_then(Value::list);

@@ -1,5 +1,6 @@
 //! No key in clear: values that clients brought along stand nowhere on a member's disk, and nowhere in what members said to
-//! each other. Only where a run looked for them ("in-clear" among its demands).
+//! each other. Only where a run looked for them ("in-clear" among its demands). A run that demands each call of itself must
+//! have had such keys; of the others that is asked of all together.
 
 use super::{Facts, Finding};
 use crate::edn::Value;
@@ -13,9 +14,11 @@ pub(super) fn look(facts: &Facts<'_>) -> Option<Finding> {
     for (_, search) in &searches {
         let leaks = search.get("leaks").and_then(Value::list).unwrap_or_default();
         complaints.extend(leaks.iter().map(|leak| format!("a key stands in clear: {leak}")));
-        for what in ["disk-bytes", "wire-bytes"] {
-            if search.int_at(what).unwrap_or(0) == 0 {
-                complaints.push(format!("no {what} were searched"));
+        // A simulation counts pieces.
+        for what in ["disk", "wire"] {
+            let counted = |of: &str| search.int_at(&format!("{what}-{of}")).unwrap_or(0);
+            if counted("bytes") + counted("pieces") == 0 {
+                complaints.push(format!("nothing of the {what} was searched"));
             }
         }
     }
@@ -25,14 +28,14 @@ pub(super) fn look(facts: &Facts<'_>) -> Option<Finding> {
     let brought = facts
         .of_function(&Function::Create)
         .filter(|create| create.end == End::Ok && create.asked.text().is_some_and(imported));
-    let mut finding = Finding::of_some(
-        "no key in clear",
-        brought.count(),
-        "keys whose value a client brought along",
-        complaints,
-    );
-    let of = |what: &str| searches.first().and_then(|(_, search)| search.int_at(what)).unwrap_or(0);
-    finding.numbers = vec![("disk-bytes", of("disk-bytes")), ("wire-bytes", of("wire-bytes"))];
+    let (name, what, count) = ("no key in clear", "keys whose value a client brought along", brought.count());
+    let mut finding = match facts.demands_each_call() {
+        true => Finding::of_some(name, count, what, complaints),
+        false => Finding::new(name, format!("{count} {what}"), complaints),
+    };
+    let of = |what: &'static str| Some((what, searches.first()?.1.int_at(what)?));
+    finding.numbers =
+        ["disk-bytes", "wire-bytes", "disk-pieces", "wire-pieces"].into_iter().filter_map(of).collect();
     Some(finding)
 }
 
@@ -43,8 +46,12 @@ mod tests {
     use crate::edn::Value;
     use crate::history::Function;
 
+    fn demanding(each_call: bool) -> Story {
+        Story::demanding("serve", &[("in-clear", Value::Bool(true)), ("each-call", Value::Bool(each_call))])
+    }
+
     fn searched(disk: i64, wire: i64, leaks: &[&str]) -> Story {
-        let mut story = Story::demanding("serve", &[("in-clear", Value::Bool(true))]);
+        let mut story = demanding(true);
         story.ok(Function::Create, Value::Text("v1.1".into()), Value::Int(1));
         let leaks = leaks.iter().map(|leak| Value::Text((*leak).into())).collect();
         story.nemesis(
@@ -63,15 +70,17 @@ mod tests {
         let told = |story: Story| story.told(|facts| look(facts).expect("is demanded"));
         assert!(told(searched(9, 9, &[])).passes());
         complains(&told(searched(9, 9, &["m1/data/log/3"])), "m1/data/log/3");
-        complains(&told(searched(9, 0, &[])), "no wire-bytes were searched");
+        complains(&told(searched(9, 0, &[])), "nothing of the wire was searched");
     }
 
     #[test]
     fn who_does_not_search_does_not_pass() {
         let told = |story: Story| story.told(|facts| look(facts).expect("is demanded"));
-        let story = Story::demanding("serve", &[("in-clear", Value::Bool(true))]);
-        let finding = told(story);
+        let finding = told(demanding(true));
         complains(&finding, "nobody searched");
         complains(&finding, "nothing was looked at");
+        let finding = told(demanding(false));
+        complains(&finding, "nobody searched");
+        assert_eq!(finding.wrong, 1, "one seed of many need not have such keys: {finding:?}");
     }
 }

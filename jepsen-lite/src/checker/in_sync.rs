@@ -2,36 +2,77 @@
 //! the member's standing is asked before and after; one that was in sync both times must have had the key. `absent`: it knows of
 //! no such key; `lacking`: it knows of it, and its token does not hold it.
 
-use super::{Facts, Finding};
+use super::{Facts, Finding, NOTHING_LOOKED_AT};
 use crate::edn::Value;
 use crate::history::Function;
+use std::collections::BTreeMap;
+
+/// Of a run's tries, and of those at one member while it was in sync, so many percent must have been answered. Where faults
+/// come and go it is more than half of them.
+const ANSWERED_PERCENT: i64 = 25;
+/// Fewer tries at a member show nothing of it.
+const TRIES_MIN: i64 = 20;
+
+/// Tries that were answered, and those that were not.
+#[derive(Clone, Copy, Default)]
+struct Tries {
+    answered: i64,
+    silent: i64,
+}
+
+impl Tries {
+    fn note(&mut self, answered: bool) {
+        *(if answered { &mut self.answered } else { &mut self.silent }) += 1;
+    }
+
+    /// Says that too few were answered, if that is so.
+    fn too_few(self, whose: &str) -> Option<String> {
+        let all = self.answered + self.silent;
+        let few = all >= TRIES_MIN && self.answered * 100 < all * ANSWERED_PERCENT;
+        let Self { answered, .. } = self;
+        few.then(|| {
+            format!("{answered} of {all} tries {whose} were answered: as good as {NOTHING_LOOKED_AT}")
+        })
+    }
+}
 
 pub(super) fn look(facts: &Facts<'_>) -> Finding {
     let mut complaints = Vec::new();
-    let (mut good, mut silent, mut excused) = (0, 0, 0);
+    let (mut good, mut excused) = (0, 0);
+    let (mut all, mut while_in_sync) = (Tries::default(), BTreeMap::<i64, Tries>::new());
     for (at, probe) in facts.told(&Function::Probe) {
         let is = |key: &str| probe.get(key) == Some(&Value::Bool(true));
-        match probe.get("result").and_then(Value::text) {
+        let (in_sync, member) =
+            (is("in-sync-before") && is("in-sync-after"), probe.int_at("member").unwrap_or(-1));
+        let result = probe.get("result").and_then(Value::text);
+        let answered = matches!(result, Some("ok" | "absent" | "lacking"));
+        all.note(answered);
+        if in_sync {
+            while_in_sync.entry(member).or_default().note(answered);
+        }
+        match result {
             Some("ok") => good += 1,
-            Some("absent" | "lacking") if is("in-sync-before") && is("in-sync-after") => {
-                let (id, member) = (probe.int_at("object"), probe.int_at("member"));
+            Some("absent" | "lacking") if in_sync => {
+                let id = probe.int_at("object");
                 // Somebody may have deleted it meanwhile.
                 let deleted = id.and_then(|id| facts.first_deletion(id)).is_some_and(|deleted| deleted < at);
                 if deleted {
                     excused += 1;
                 } else {
-                    let (id, member) = (id.unwrap_or(-1), member.unwrap_or(-1));
-                    let place = facts.place(at);
+                    let (id, place) = (id.unwrap_or(-1), facts.place(at));
                     complaints.push(format!("member {member} is in sync and lacks key {id} at {place}"));
                 }
             }
             Some("absent" | "lacking") => excused += 1,
-            _ => silent += 1,
+            _ => {}
         }
     }
+    complaints.extend(all.too_few("of all members"));
+    let few = |(member, tries): (&i64, &Tries)| tries.too_few(&format!("of member {member}, in sync,"));
+    complaints.extend(while_in_sync.iter().filter_map(few));
     let mut finding =
         Finding::of_some("in-sync promise", good, "uses of new keys at each member", complaints);
-    finding.numbers = vec![("ok", good as i64), ("silent", silent), ("excused", excused)];
+    finding.numbers = vec![("ok", good as i64), ("silent", all.silent), ("excused", excused)];
     finding
 }
 
@@ -67,6 +108,25 @@ mod tests {
         let finding = story.told(look);
         assert!(finding.passes(), "{finding:?}");
         assert!(finding.numbers.contains(&("excused", 2)), "{finding:?}");
+    }
+
+    #[test]
+    fn a_member_that_stays_silent_is_not_passed_over() {
+        let told = |silent: u64, sure: bool| {
+            let mut story = Story::new("serve");
+            story.create(1);
+            for _ in 0..30 {
+                story.probe(1, 0, true, "ok");
+            }
+            for _ in 0..silent {
+                story.probe(1, 1, sure, "silent");
+            }
+            story.probe(1, 1, true, "ok");
+            story.told(look)
+        };
+        assert!(told(3, true).passes() && told(19, false).passes());
+        complains(&told(19, true), "1 of 20 tries of member 1, in sync, were answered: as good as nothing");
+        complains(&told(99, false), "31 of 130 tries of all members were answered");
     }
 
     #[test]

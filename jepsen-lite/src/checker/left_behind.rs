@@ -1,5 +1,5 @@
 //! What was deleted is gone from the tokens too, not only from what members list: in the end no token holds a key that its
-//! member does not list. Where the rung can look into tokens.
+//! member does not list, and nothing else that a session's end should have taken along. Where the rung can look into tokens.
 
 use super::{Facts, Finding};
 use crate::history::Function;
@@ -21,6 +21,13 @@ pub(super) fn look(facts: &Facts<'_>) -> Option<Finding> {
         };
         let Some((_, rows)) = facts.listed.iter().find(|(who, _)| *who == member) else { continue };
         tokens += 1;
+        let strangers = held.int_at("strangers").unwrap_or(0);
+        if strangers > 0 {
+            complaints.push(format!(
+                "the token of member {member} keeps {strangers} objects for good that are none of the group's: a session \
+                 object that outlives its session, or what was half made"
+            ));
+        }
         let listed: BTreeSet<i64> = rows.iter().map(|row| row.id).collect();
         for id in ids.into_iter().filter(|id| !listed.contains(id)) {
             let deleted = facts.deleted(id).map(|at| format!(", deleted at {}", facts.place(at)));
@@ -37,6 +44,7 @@ pub(super) fn look(facts: &Facts<'_>) -> Option<Finding> {
 mod tests {
     use super::super::story::{Story, complains, end, good};
     use super::*;
+    use crate::edn::Value;
 
     fn seen(facts: &Facts<'_>) -> Finding {
         look(facts).expect("tokens are looked into")
@@ -56,6 +64,17 @@ mod tests {
         };
         assert!(story(&[2]).passes());
         complains(&story(&[1, 2]), "the token of member 1 still holds key 1, deleted at");
+    }
+
+    #[test]
+    fn a_session_object_that_outlives_its_session_is_seen() {
+        let mut story = Story::seeing_tokens();
+        story.create(1);
+        end(&mut story, &[1]);
+        let rows =
+            [("member", Value::Int(1)), ("objects", Value::numbers([1])), ("strangers", Value::Int(2))];
+        story.nemesis(Function::Held, Value::map(rows));
+        complains(&story.told(seen), "the token of member 1 keeps 2 objects for good");
     }
 
     #[test]

@@ -78,9 +78,12 @@ impl Look {
         end: &AtomicBool,
     ) {
         let mut member = Member::new(socket);
+        let written = || std::fs::metadata(&snapshot).and_then(|file| file.modified()).ok();
+        // One from before the run is none of the run's.
+        let before = written();
         while !end.load(Ordering::Relaxed) {
             if let Ok(status) = member.status(limits::LOOK) {
-                self.note(index, &status, snapshot.exists(), recorder);
+                self.note(index, &status, written() > before, recorder);
             }
             std::thread::sleep(limits::LOOK_EVERY);
         }

@@ -9,7 +9,6 @@ mod cluster;
 mod deeds;
 mod disk;
 mod ends;
-mod leaks;
 mod looks;
 mod nemesis;
 mod net;
@@ -22,6 +21,8 @@ mod run;
 mod switch;
 mod tun;
 mod workload;
+
+use crate::leaks;
 
 pub use deeds::FAULTS;
 pub use outside::{OUTSIDE_FAULTS, is_shipped};

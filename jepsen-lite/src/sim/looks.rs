@@ -140,7 +140,7 @@ async fn probe_one(network: &Network, recorder: &Recorder, place: usize, functio
     recorder.take(watch::tried(function, place, object, (before, &used, after)));
 }
 
-/// Says whether a machine's disk holds a snapshot.
+/// Says whether a machine's disk has taken a snapshot since the run began.
 pub type Snapshots = Box<dyn Fn() -> bool + Send>;
 
 async fn is_in_sync(network: &Network, place: usize) -> bool {

@@ -3,6 +3,7 @@
 
 use super::application::PIN;
 use super::host::Host;
+use super::leaks::Search;
 use super::network::{Network, Place, guard};
 use super::peers::{Joining, Links, address, serve};
 use keyraft_engine::assembly::{
@@ -61,6 +62,7 @@ pub struct Machine {
     /// Lives of this machine as a member: a member that was removed joins as another one.
     lives: usize,
     root: PathBuf,
+    search: Arc<Search>,
 }
 
 fn config(place: Place, folder: PathBuf, token: &Arc<ModelToken>) -> Result<MemberConfig, String> {
@@ -96,9 +98,11 @@ fn token(number: usize) -> Result<Arc<ModelToken>, String> {
     Ok(token)
 }
 
-fn disk() -> ModelDisk {
-    let disk = ModelDisk::default();
+/// A disk that nobody has used, all of whose writes are looked through.
+fn disk(place: Place, search: &Arc<Search>) -> ModelDisk {
+    let (disk, search) = (ModelDisk::default(), search.clone());
     disk.set_sync_time(SYNC);
+    disk.set_witness(Arc::new(move |bytes| search.written(place, bytes)));
     disk
 }
 
@@ -107,13 +111,13 @@ impl Machine {
     ///
     /// # Errors
     /// The token cannot be made ready.
-    pub fn new(place: Place, root: &Path, network: &Network) -> Result<Self, String> {
+    pub fn new(place: Place, root: &Path, network: &Network, search: &Arc<Search>) -> Result<Self, String> {
         let token = token(place)?;
         Ok(Self {
             place,
             config: config(place, root.join(format!("m{place}-0")), &token)?,
             token,
-            disk: disk(),
+            disk: disk(place, search),
             skew: Box::leak(Box::default()),
             host: Host::default(),
             network: network.clone(),
@@ -125,6 +129,7 @@ impl Machine {
             again: None,
             lives: 1,
             root: root.into(),
+            search: search.clone(),
         })
     }
 
@@ -137,7 +142,7 @@ impl Machine {
         self.token = token(self.place + machines * self.lives)?;
         self.config =
             config(self.place, self.root.join(format!("m{}-{}", self.place, self.lives)), &self.token)?;
-        self.disk = disk();
+        self.disk = disk(self.place, &self.search);
         self.lives += 1;
         Ok(())
     }

@@ -13,6 +13,7 @@ mod clients;
 pub mod entropy;
 mod host;
 mod journal;
+mod leaks;
 mod looks;
 mod machine;
 mod network;
@@ -24,7 +25,7 @@ mod storm;
 mod tokens;
 mod world;
 
-pub use run::{Options, commits, simulate};
+pub use run::{BY_VALUE, Options, commits, simulate};
 pub use seeds::{One, Plan, Range, Sum, judged, many};
 
 use crate::nemesis::Fault;

@@ -1,6 +1,7 @@
 //! The simulated network: requests and answers as bytes, each with a way and a time of its own. What is lost is never
 //! told: its caller waits until its deadline, or until its connection is given up, as real ones are.
 
+use super::leaks::Search;
 use crate::dice::Dice;
 use keyraft_engine::domain::MemberId;
 use keyraft_engine::health::DEAD_AFTER;
@@ -149,6 +150,8 @@ struct Inner {
     bad: BTreeMap<Bad, BTreeSet<Place>>,
     /// The last arrival on each link that keeps its order.
     order: BTreeMap<(Place, Place), u64>,
+    /// Hears all that is said.
+    search: Arc<Search>,
 }
 
 /// The network. Clones are the same one.
@@ -161,8 +164,8 @@ pub fn guard<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Network {
-    /// One without faults.
-    pub fn new(dice: Dice) -> Self {
+    /// One without faults, on which keys in clear are looked for.
+    pub fn new(dice: Dice, search: Arc<Search>) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             now: 0,
             dice,
@@ -175,6 +178,7 @@ impl Network {
             cuts: BTreeMap::new(),
             bad: BTreeMap::new(),
             order: BTreeMap::new(),
+            search,
         })))
     }
 
@@ -268,6 +272,7 @@ impl Network {
         let (call, since) = (inner.calls, inner.now);
         inner.pending.insert(call, Pending { from: way.from, to: way.to, since, sure, answer });
         let Way { from, to, caller, bearer, connection } = way;
+        inner.search.asked(from, to, &request);
         let incoming = Incoming { call, caller, bearer, connection, request };
         inner.send(from, to, Parcel::Request { to, incoming, from }, sure);
         receiver
@@ -297,6 +302,9 @@ impl Network {
         let mut inner = guard(&self.0);
         let way = inner.pending.get(&call).map(|pending| (pending.from, pending.to, pending.sure));
         if let Some((from, to, sure)) = way {
+            if let Ok(answer) = &outcome {
+                inner.search.answered(to, from, answer);
+            }
             inner.send(to, from, Parcel::Answer { call, outcome }, sure);
         }
     }

@@ -5,6 +5,7 @@ use super::application::PIN;
 use super::breaker::Breaker;
 use super::clients::Clients;
 use super::entropy;
+use super::leaks::Search;
 use super::looks::{self, Look};
 use super::recorder::Recorder;
 use super::storm;
@@ -18,7 +19,7 @@ use crate::history::{End, Event, Function, History};
 use crate::limits;
 use crate::nemesis::Fault;
 use crate::weak::Mode;
-use crate::workload::{Work, Workload};
+use crate::workload::{Work, Workload, imported, mark};
 use keyraft_engine::assembly::InitGroup;
 use keyraft_engine::state::{IsolatedService, Options as GroupOptions};
 use keyraft_engine::wire::{Answer, ClientRequest, SecretBytes};
@@ -57,6 +58,8 @@ const ANSWERS_A_SECOND: u64 = 2;
 const ANSWERED_PERCENT: i64 = 20;
 /// Between two looks at a group that is being formed.
 const FORM_PAUSE: Duration = Duration::from_millis(50);
+/// How creations by value are called where calls are counted: in all seeds together there must be some.
+pub const BY_VALUE: &str = "create-by-value";
 /// The group's label.
 const LABEL: &str = "jepsen";
 
@@ -80,7 +83,8 @@ pub fn simulate(options: &Options) -> Result<(History, Duration), String> {
 
 fn run(options: &Options, folder: &Path) -> Result<(History, Duration), String> {
     let mut dice = Dice::new(options.seed);
-    let mut world = World::new(options.members, folder, &mut dice)?;
+    let search = Arc::new(Search::new(mark(options.seed)));
+    let mut world = World::new(options.members, folder, &mut dice, &search)?;
     form(&mut world, options)?;
     let faults = storm::drawn(&options.faults, &mut dice);
     let recorder = Arc::new(Recorder::new());
@@ -92,7 +96,8 @@ fn run(options: &Options, folder: &Path) -> Result<(History, Duration), String> 
         let (send, receive) = mpsc::unbounded_channel();
         news.push(send);
         let (network, disk) = (world.network.clone(), world.machines[place].disk.clone());
-        let snapshots = Box::new(move || disk.store().load_checkpoint().is_ok_and(|last| last.is_some()));
+        let before = disk.checkpoints();
+        let snapshots = Box::new(move || disk.checkpoints() > before);
         world.outside.spawn(look.clone().watch(network.clone(), recorder.clone(), place, snapshots));
         world.outside.spawn(Look::probe(network, recorder.clone(), place, receive));
     }
@@ -125,6 +130,7 @@ fn run(options: &Options, folder: &Path) -> Result<(History, Duration), String> 
         tokens::note_held(&breaker.world.machines, &recorder);
     }
     let lived = world.now();
+    recorder.take(search.end(folder)?);
     Ok((recorder.end(), lived))
 }
 
@@ -193,6 +199,7 @@ fn described(options: &Options, faults: &[Fault]) -> Value {
         ("ok-percent", Value::Int(ANSWERED_PERCENT)),
         ("primaries", Value::Int(1)),
         ("snapshot", Value::Bool(false)),
+        ("in-clear", Value::Bool(true)),
         ("functions", Value::List(functions.iter().map(|one| Value::word(one.name())).collect())),
     ]);
     Value::map([
@@ -231,6 +238,9 @@ pub fn answered_calls(history: &History) -> Result<BTreeMap<String, u64>, String
     let mut calls = BTreeMap::new();
     for operation in facts.operations.iter().filter(|operation| operation.end == End::Ok) {
         *calls.entry(operation.function.name().to_string()).or_default() += 1;
+        if operation.function == Function::Create && operation.asked.text().is_some_and(imported) {
+            *calls.entry(BY_VALUE.to_string()).or_default() += 1;
+        }
     }
     Ok(calls)
 }

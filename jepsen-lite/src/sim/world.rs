@@ -3,6 +3,7 @@
 use super::entropy;
 use super::host::{Host, TICK};
 use super::journal;
+use super::leaks::Search;
 use super::machine::Machine;
 use super::network::{Network, OUTSIDE, Way, guard};
 use super::recorder::Recorder;
@@ -43,17 +44,22 @@ pub enum Unanswered {
 }
 
 impl World {
-    /// Machines without members.
+    /// Machines without members; keys in clear are looked for in what they keep and say.
     ///
     /// # Errors
     /// The system gives no runtime.
-    pub fn new(machines: usize, folder: &Path, dice: &mut Dice) -> Result<Self, String> {
-        let network = Network::new(Dice::new(dice.below(u64::MAX)));
+    pub fn new(
+        machines: usize,
+        folder: &Path,
+        dice: &mut Dice,
+        search: &Arc<Search>,
+    ) -> Result<Self, String> {
+        let network = Network::new(Dice::new(dice.below(u64::MAX)), search.clone());
         let mut outside = Host::default();
         outside.start(std::future::pending())?;
         Ok(Self {
             machines: (0..machines)
-                .map(|place| Machine::new(place, folder, &network))
+                .map(|place| Machine::new(place, folder, &network, search))
                 .collect::<Result<_, _>>()?,
             network,
             outside,

@@ -64,6 +64,26 @@ fn contents(object: u64) -> [(crate::domain::ContentKey, Envelope); 1] {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_witness_hears_all_that_is_written_and_nothing_twice() {
+    let disk = ModelDisk::default();
+    let heard = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let ear = heard.clone();
+    disk.set_witness(Arc::new(move |bytes| ear.lock().push(bytes.to_vec())));
+    let planted = b"what should not stand here";
+    let (mut log, store) = (disk.log().unwrap(), disk.store());
+    append(&mut log, vec![entry(1, 0), entry(1, 1)]).await.unwrap();
+    let key = content_key(7);
+    store.put_contents(&[(key, Envelope { nonce: [0; 12], sealed: planted.to_vec() })]).unwrap();
+    store.retain_contents(&|_| false).unwrap();
+    store.save_checkpoint(&Checkpoint::default()).unwrap();
+    store.content(key).unwrap();
+    let heard = heard.lock();
+    assert_eq!(heard.len(), 4, "two entries, a content and a checkpoint");
+    let holds = |bytes: &&Vec<u8>| bytes.windows(planted.len()).any(|window| window == planted);
+    assert_eq!(heard.iter().filter(holds).count(), 1, "dropped since, and told all the same");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_power_cut_loses_what_was_not_synced_and_nothing_else() {
     let disk = ModelDisk::default();
     disk.set_sync_time(SYNC);

@@ -217,7 +217,7 @@ impl Core {
             let birth = self.birth(&by, asker).await?;
             let (generation, contents) = self.born(&birth).await?;
             // A key that it came from may have been deleted while the token worked, or this member been cut off.
-            self.fenced_after()?;
+            self.fenced()?;
             self.local(ask)?;
             ids = list.next_ids(contents.len() as u64).map_err(Failure::from)?;
             let mut kept = Vec::new();

@@ -76,7 +76,7 @@ impl Core {
             self.may_serve()?;
             let birth = self.birth(by, asker).await?;
             let made = self.make_session(&birth).await?;
-            self.fenced_after()?;
+            self.fenced()?;
             self.source_still_there(by)?;
             return Ok(SlotAnswer::Made(made));
         }

@@ -129,7 +129,7 @@ impl Core {
         may_wrap(&by.content.record, &target.content.record, mechanism.number, asker)?;
         let wrap = self.token.wrap_key(mechanism, by.used(), target.used());
         let wrapped = self.in_time(limits::ATTEMPT, wrap).await?;
-        self.fenced_after()?;
+        self.fenced()?;
         self.still_there(wrapping, Need::Wrap)?;
         self.still_there(key, Need::Sign)?;
         if before != (self.version_of(wrapping), self.version_of(key)) {
@@ -194,7 +194,7 @@ impl Core {
         mechanism: &Mechanism,
         asker: Asker,
     ) -> Result<(), Failure> {
-        self.fenced_after()?;
+        self.fenced()?;
         self.still_there(key, need)?;
         match (key, self.version_of(key)) {
             (KeyRef::Object(object), Some(now)) if Some(now) != before => {

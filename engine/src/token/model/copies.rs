@@ -12,6 +12,12 @@ impl ModelToken {
         self.state.lock().objects.copies().collect()
     }
 
+    /// How many objects lie here that outlive their session, and are nothing that a member keeps in its token: session
+    /// objects that stayed, and what was half made.
+    pub fn strangers(&self) -> usize {
+        self.state.lock().objects.lasting().filter(|id| Tag::parse(id).is_none()).count()
+    }
+
     /// The keys whose last copy a process has destroyed since somebody asked. What goes with a session was not destroyed.
     pub fn take_destroyed(&self) -> Vec<ObjectId> {
         std::mem::take(&mut self.state.lock().objects.destroyed)

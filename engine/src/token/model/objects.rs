@@ -98,6 +98,11 @@ impl Objects {
         self.table.values().map(|object| object.bytes(A::ID))
     }
 
+    /// The CKA_ID of every token object.
+    pub fn lasting(&self) -> impl Iterator<Item = &[u8]> {
+        self.table.values().filter(|object| object.owner.is_none()).map(|object| object.bytes(A::ID))
+    }
+
     fn fresh(&mut self) -> u64 {
         self.next += 1;
         self.next

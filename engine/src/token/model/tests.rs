@@ -1,12 +1,15 @@
 //! The room's promises, kept with models; and what each fault looks like from above.
 
+use super::super::door::User;
+use super::super::tag::Tag;
+use super::super::template::Template;
 use super::super::{
     ModelToken, ModuleSource, Pin, SlotChoice, SmkPresence, Token, TokenConfig, TokenError, TokenFault,
     TokenVerdict, initialize,
 };
 use crate::domain::{
-    AttributeRecord, AttributeValue as V, Attributes, ContentKey, Generation, GroupId, KeyAlgorithm,
-    Mechanism, ObjectId, Parameters, Version, WrappedKey,
+    AttributeRecord, AttributeType as A, AttributeValue as V, Attributes, ContentKey, Generation, GroupId,
+    KeyAlgorithm, Mechanism, ObjectClass, ObjectId, Parameters, Version, WrappedKey, ckk,
 };
 use crate::limits;
 use crate::wire::UseKind;
@@ -266,4 +269,24 @@ async fn who_looks_from_outside_sees_what_lies_there_and_what_was_destroyed() {
     key.bring(&token).await.unwrap();
     model.reboot();
     assert_eq!(model.take_destroyed(), [], "that its sessions end destroys nothing");
+}
+
+#[test]
+fn what_outlives_its_session_and_is_nobodys_is_counted() {
+    let model = blank(3);
+    let door = model.module();
+    let session = door.open(0).unwrap();
+    session.login(User::Normal, Some("12345678")).unwrap();
+    let secret = |lasts| {
+        Template::default()
+            .number(A::CLASS, ObjectClass::SecretKey.number())
+            .number(A::KEY_TYPE, ckk::AES)
+            .flag(A::TOKEN, lasts)
+            .bytes(A::VALUE, &[7; 32])
+    };
+    session.create(&secret(false)).unwrap();
+    assert_eq!(model.strangers(), 0, "it ends with its session");
+    session.create(&secret(true)).unwrap();
+    session.create(&secret(true).bytes(A::ID, Tag::Canary.text().as_bytes())).unwrap();
+    assert_eq!(model.strangers(), 1, "the canary is the member's own");
 }

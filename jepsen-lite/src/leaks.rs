@@ -13,6 +13,15 @@ pub const FLOW_BYTES: usize = 12;
 /// A file is read in pieces of this size, bytes; those of zeros alone are passed over.
 const PIECE_BYTES: usize = 64 * 1024;
 
+/// True if the mark stands in this.
+pub fn holds(bytes: &[u8], mark: &[u8; MARK_BYTES]) -> bool {
+    times(bytes, mark) > 0
+}
+
+fn times(bytes: &[u8], mark: &[u8; MARK_BYTES]) -> usize {
+    bytes.windows(MARK_BYTES).filter(|window| window == mark).count()
+}
+
 /// Looks for a mark in what comes in pieces.
 #[derive(Clone, Debug)]
 struct Seeker {
@@ -29,7 +38,7 @@ impl Seeker {
     /// How often it ends in this piece.
     fn next(&mut self, piece: &[u8]) -> usize {
         self.tail.extend_from_slice(piece);
-        let found = self.tail.windows(MARK_BYTES).filter(|window| *window == self.mark).count();
+        let found = times(&self.tail, &self.mark);
         let passed = self.tail.len().saturating_sub(MARK_BYTES - 1);
         self.tail.drain(..passed);
         found
