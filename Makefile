@@ -4,6 +4,8 @@ CARGO_DENY_VERSION := 0.20.2
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # cargo-deny is built once, into the target folder.
 DENY := $(TARGET)/tools/bin/cargo-deny
+# The program and the module as they are built for use.
+SHIPPED := $(TARGET)/shipped
 
 .PHONY: help demo test lint doc deny soak bench fix build deps-build deps-test deps-bench
 
@@ -31,7 +33,11 @@ demo: build
 test: deps-test lint doc deny
 	cargo build --package keyraft-node --bin keyraft
 	cargo build --package keyraft-pkcs11 --package keyraft-shim
+# Tests build both again, with hooks of their own.
+	mkdir -p $(SHIPPED) && cp $(TARGET)/debug/keyraft $(TARGET)/debug/libkeyraft_pkcs11.so $(SHIPPED)
 	cargo test --workspace
+	$(TARGET)/debug/jepsen-lite run --rung outside --nemesis kill,pause --time 20 --out $(TARGET)/outside \
+		--keyraft $(SHIPPED)/keyraft --module $(SHIPPED)/libkeyraft_pkcs11.so
 
 lint: deps-test
 	cargo fmt --all --check

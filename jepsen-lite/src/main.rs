@@ -9,7 +9,7 @@ use keyraft_jepsen_lite::history::{HistoryError, read};
 use keyraft_jepsen_lite::judge::{BUDGET, judge, told};
 use keyraft_jepsen_lite::limits;
 use keyraft_jepsen_lite::nemesis::{Fault, chosen};
-use keyraft_jepsen_lite::netns::{FAULTS, Job, Options, run, work};
+use keyraft_jepsen_lite::netns::{FAULTS, Job, OUTSIDE_FAULTS, Options, is_shipped, run, work};
 use keyraft_jepsen_lite::report;
 use keyraft_jepsen_lite::sim::Range;
 use keyraft_jepsen_lite::weak::Mode;
@@ -38,7 +38,7 @@ enum Command {
         #[arg(long, default_value_t = BUDGET)]
         steps: u64,
     },
-    /// Form a group, let clients work, break what is named, and let all checkers look (exit 0 if all pass, 1 if not). As root.
+    /// Form a group, let clients work, break what is named, and let all checkers look (exit 0 if all pass, 1 if not).
     Run(Box<Run>),
     /// One simulated seed, in a process of its own: its results as JSON.
     #[command(hide = true)]
@@ -81,8 +81,10 @@ enum Command {
 enum Rung {
     /// Whole members in simulated time: every seed a run that can be repeated byte for byte.
     Sim,
-    /// Real processes in network namespaces.
+    /// Real processes in network namespaces. As root.
     Netns,
+    /// The program and module as they are shipped, ordinary processes on loopback; kill and pause alone.
+    Outside,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -237,38 +239,46 @@ fn listen_for_the_end(stop: &'static AtomicBool) -> Result<(), String> {
     Ok(())
 }
 
-fn break_things(given: &Run) -> Result<u8, String> {
-    static STOP: AtomicBool = AtomicBool::new(false);
+/// What a run of real members is to do.
+fn options(given: &Run) -> Result<Options, String> {
+    let networks = given.rung == Rung::Netns;
+    let (rung, has) = if networks { ("netns", FAULTS) } else { ("outside", OUTSIDE_FAULTS) };
     if !given.seed.is_one() {
-        return Err("rung netns runs one seed at a time: give one number".into());
+        return Err(format!("rung {rung} runs one seed at a time: give one number"));
     }
-    let (time, seed) = (given.time.unwrap_or(TIME), given.seed.first);
-    if !rustix::process::geteuid().is_root() {
+    if networks && !rustix::process::geteuid().is_root() {
         return Err("network namespaces need root: run as root".into());
     }
-    let faults = chosen(&given.nemesis, "netns", FAULTS)?;
+    let faults = chosen(&given.nemesis, rung, has)?;
     if faults.contains(&Fault::Snapshot) && matches!(given.mode, Isolated::Fence) {
         return Err("'snapshot' switches the group between serve and fence: give --mode serve".into());
     }
-    let mode = given.mode.mode();
-    let mode_name = mode.name();
-    let command = format!(
-        "jepsen-lite run --rung netns --workload {} --nemesis '{}' --time {} --seed {} --members {} --clients {} --labels {} --mode {mode_name}",
+    let program = "cargo build --package keyraft-node --bin keyraft";
+    let keyraft = beside(given.keyraft.as_ref(), "keyraft", program)?;
+    let module = beside(given.module.as_ref(), "libkeyraft_pkcs11.so", "cargo build -p keyraft-pkcs11")?;
+    if !networks {
+        is_shipped(&keyraft)?;
+        is_shipped(&module)?;
+    }
+    let (time, mode) = (given.time.unwrap_or(TIME), given.mode.mode());
+    let mut command = format!(
+        "jepsen-lite run --rung {rung} --workload {} --nemesis '{}' --time {time} --seed {} --members {} --clients {} \
+         --labels {} --mode {}",
         given.workload.name(),
         given.nemesis.join(","),
-        time,
-        seed,
+        given.seed.first,
         given.members,
         given.clients,
-        given.labels
+        given.labels,
+        mode.name()
     );
-    let options = Options {
-        keyraft: beside(
-            given.keyraft.as_ref(),
-            "keyraft",
-            "cargo build --package keyraft-node --bin keyraft",
-        )?,
-        module: beside(given.module.as_ref(), "libkeyraft_pkcs11.so", "cargo build -p keyraft-pkcs11")?,
+    for (name, path) in [("keyraft", &given.keyraft), ("module", &given.module)] {
+        command.extend(path.iter().map(|path| format!(" --{name} {}", path.display())));
+    }
+    Ok(Options {
+        keyraft,
+        module,
+        networks,
         shim: match faults.iter().any(|fault| fault.is_of_tokens()) {
             true => Some(beside(None, "libkeyraft_shim.so", "cargo build -p keyraft-shim")?),
             false => None,
@@ -279,11 +289,16 @@ fn break_things(given: &Run) -> Result<u8, String> {
         members: usize::from(given.members),
         clients: usize::from(given.clients),
         labels: usize::from(given.labels),
-        seed,
+        seed: given.seed.first,
         mode,
         out: given.out.clone(),
-        command: command.clone(),
-    };
+        command,
+    })
+}
+
+fn break_things(given: &Run) -> Result<u8, String> {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    let options = options(given)?;
     listen_for_the_end(&STOP)?;
     let bar = ProgressBar::new_spinner();
     bar.set_style(
@@ -303,7 +318,7 @@ fn break_things(given: &Run) -> Result<u8, String> {
     let findings = report::make(&given.out, &history)?;
     let code = show(&findings);
     println!("papers: {}", given.out.display());
-    println!("again: {command}");
+    println!("again: {}", options.command);
     Ok(code)
 }
 

@@ -33,6 +33,29 @@ fn what_fails_is_shown_with_its_lines() {
     assert!(said.contains("line 6: 1 ok read 1"), "{said}");
 }
 
+fn outside(words: &[&str]) -> Output {
+    let own = env!("CARGO_BIN_EXE_jepsen-lite");
+    let program = ["run", "--rung", "outside", "--keyraft", own, "--module", own];
+    Command::new(own).args(program).args(words).output().expect("runs")
+}
+
+#[test]
+fn rung_outside_refuses_by_name_what_it_does_not_have() {
+    let output = outside(&["--nemesis", "kill,power"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("outside does not have the fault 'power': it has kill, pause"), "{said}");
+}
+
+/// This program is built with what simulated mistakes need.
+#[test]
+fn rung_outside_refuses_a_build_for_tests() {
+    let output = outside(&["--nemesis", "kill"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("is built with hooks for tests"), "{said}");
+}
+
 #[test]
 fn what_is_no_history_is_an_error_that_says_where() {
     let file = tempfile::NamedTempFile::new().expect("is made");

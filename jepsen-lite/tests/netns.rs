@@ -1,7 +1,10 @@
 //! Short runs with real processes and real faults, as root. KEYRAFT_SKIP_ROOT_TESTS=1 leaves it out, and says so.
 
+#[path = "../../tests/src/root.rs"]
+mod root;
+
+use root::root;
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -10,16 +13,11 @@ use std::time::Duration;
 /// One group at a time: members that fight for the processor time out, and runs would tell of that alone.
 static TURN: Mutex<()> = Mutex::new(());
 
-fn root() -> bool {
-    if rustix::process::geteuid().is_root() {
-        return true;
-    }
-    let skip = std::env::var("KEYRAFT_SKIP_ROOT_TESTS").is_ok_and(|value| value == "1");
-    assert!(skip, "network namespaces need root: run as root, or set KEYRAFT_SKIP_ROOT_TESTS=1");
-    // Not by eprintln: what a passing test prints is kept from whoever runs it, and this run proves less.
-    writeln!(std::io::stderr(), "skipped, since KEYRAFT_SKIP_ROOT_TESTS=1: network namespaces need root")
-        .expect("is told");
-    false
+/// All that a run breaks in half a minute: each fault comes once alone, and leaves a quorum.
+const FOUR: &str = "partition,kill,pause,power";
+
+fn may_run() -> bool {
+    root("making network namespaces and loop devices")
 }
 
 fn jepsen_lite(words: &[&str]) -> Command {
@@ -28,16 +26,16 @@ fn jepsen_lite(words: &[&str]) -> Command {
     command
 }
 
-fn run(nemesis: &str, mode: &str, seed: &str, out: &Path) -> Child {
+fn run(nemesis: &str, mode: &str, time: &str, out: &Path) -> Child {
     let out = out.display().to_string();
     let what = ["run", "--rung", "netns", "--nemesis", nemesis, "--mode", mode];
-    let how = ["--time", "20", "--seed", seed, "--out", &out];
+    let how = ["--time", time, "--seed", "7", "--out", &out];
     jepsen_lite(&[&what[..], &how].concat()).spawn().expect("starts")
 }
 
 /// A run that must pass.
-fn passes(nemesis: &str, mode: &str, seed: &str, out: &Path) {
-    let child = run(nemesis, mode, seed, out);
+fn passes(nemesis: &str, mode: &str, out: &Path) {
+    let child = run(nemesis, mode, "20", out);
     let pid = child.id();
     let output = child.wait_with_output().expect("ends");
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
@@ -60,13 +58,13 @@ fn left_behind(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn nothing_is_lost_when_members_are_cut_off_or_hang() {
-    if !root() {
+fn nothing_is_lost_while_members_that_are_cut_off_serve() {
+    if !may_run() {
         return;
     }
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().expect("makes a folder");
-    passes("partition,pause", "serve", "7", folder.path());
+    passes(FOUR, "serve", folder.path());
     let results = folder.path().join("results.json");
     let first = std::fs::read_to_string(&results).expect("there are results");
     for paper in ["history.edn", "timeline.html", "rate.svg", "latency.svg"] {
@@ -83,23 +81,71 @@ fn nothing_is_lost_when_members_are_cut_off_or_hang() {
 }
 
 #[test]
-fn nothing_is_lost_when_processes_and_power_are_cut() {
-    if !root() {
+fn nothing_is_lost_while_members_that_are_cut_off_do_not_serve() {
+    if !may_run() {
         return;
     }
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().expect("makes a folder");
-    passes("kill,power", "fence", "9", folder.path());
+    passes(FOUR, "fence", folder.path());
+}
+
+/// The processes that a process has started.
+fn children(process: u32) -> Vec<u32> {
+    let list = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let list = list.map(|task| std::fs::read_to_string(task.path().join("children")).unwrap_or_default());
+    let list: Vec<String> = list.collect();
+    list.iter().flat_map(|list| list.split_whitespace()).filter_map(|id| id.parse().ok()).collect()
+}
+
+fn words(process: u32) -> String {
+    let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&words).replace('\0', " ")
+}
+
+/// The processes that watch members, once clients work.
+fn watchers(run: u32) -> Option<Vec<u32>> {
+    let all = children(run);
+    let watchers = all.iter().copied().filter(|one| words(*one).contains(" serve "));
+    all.iter().any(|one| words(*one).contains(" clients ")).then(|| watchers.collect())
+}
+
+#[test]
+fn a_process_that_nobody_of_ours_ends_fails_the_run() {
+    if !may_run() {
+        return;
+    }
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().expect("makes a folder");
+    let mut child = run("", "serve", "6", folder.path());
+    let watchers = loop {
+        if let Some(watchers) = watchers(child.id()) {
+            break watchers;
+        }
+        assert!(child.try_wait().expect("can be asked").is_none(), "no clients began to work");
+        std::thread::sleep(Duration::from_millis(25));
+    };
+    assert_eq!(watchers.len(), 3);
+    std::thread::sleep(Duration::from_secs(2));
+    let member = children(watchers[1])[0];
+    let member = i32::try_from(member).ok().and_then(Pid::from_raw).expect("is a process");
+    // Its watcher starts it again: within a moment nothing is amiss.
+    kill_process(member, Signal::KILL).expect("can be signalled");
+    let output = child.wait_with_output().expect("ends");
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("FAIL processes: 1 that ended by themselves"), "{said}");
+    assert!(said.contains("of member 1 ended by itself: it was ended by signal 9"), "{said}");
 }
 
 #[test]
 fn a_run_that_is_interrupted_leaves_nothing() {
-    if !root() {
+    if !may_run() {
         return;
     }
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().expect("makes a folder");
-    let child = run("disk-full,partition", "serve", "8", folder.path());
+    let child = run("disk-full,partition", "serve", "20", folder.path());
     let pid = child.id();
     let begun = || !left_behind(pid).is_empty();
     for _ in 0..400 {

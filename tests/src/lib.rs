@@ -6,12 +6,14 @@ pub mod disk;
 pub mod group;
 pub mod keys;
 pub mod network;
+mod root;
 pub mod search;
 pub mod told;
 pub mod token;
 pub mod wire;
 
 pub use group::{Group, TokenKind};
+pub use root::root;
 
 use keyraft_engine::clock::Clock;
 use std::future::Future;
@@ -26,17 +28,6 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(25);
 pub async fn turn() -> tokio::sync::SemaphorePermit<'static> {
     static TURN: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(1);
     TURN.acquire().await.expect("the semaphore is never closed")
-}
-
-/// True if this test may do what only root can. Panics if it may not and nobody has allowed to skip it.
-pub fn root(why: &str) -> bool {
-    if rustix::process::geteuid().is_root() {
-        return true;
-    }
-    let skip = std::env::var("KEYRAFT_SKIP_ROOT_TESTS").is_ok_and(|value| value == "1");
-    assert!(skip, "{why} needs root: run as root, or set KEYRAFT_SKIP_ROOT_TESTS=1");
-    eprintln!("skipped, since KEYRAFT_SKIP_ROOT_TESTS=1: {why} needs root");
-    false
 }
 
 /// Looks until `look` is content; panics with its last complaint after [`STEP_LIMIT`].

@@ -6,4 +6,4 @@ pub mod events;
 mod plan;
 
 pub use cuts::{Hit, Left, hit, left};
-pub use plan::{Fault, Shape, Strike, chosen, round};
+pub use plan::{Fault, Shape, Strike, chosen, lasts, round};

@@ -3,6 +3,7 @@
 use crate::dice::Dice;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::time::Duration;
 
 macro_rules! faults {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
@@ -281,9 +282,24 @@ const REST_MS: u64 = 1_500;
 /// A fault lasts at least and at most so long, milliseconds. Calls that were under way at a primary that hangs take some
 /// seconds, and changes must get through while it does.
 const LASTS_MS: (u64, u64) = (5_000, 9_000);
+/// The same in a run that is too short for that, milliseconds: an election still takes less.
+const HURRIES_MS: (u64, u64) = (3_000, 4_500);
+/// A run that has less time than this for each of its faults is short.
+const CALM: Duration = Duration::from_secs(10);
 
-/// The next round. Each fault comes once before one comes again; `done` are those that came.
-pub fn round(faults: &[Fault], done: &mut Vec<Fault>, dice: &mut Dice) -> Vec<Strike> {
+/// How long the faults of a run last, at least and at most, milliseconds.
+pub fn lasts(faults: &[Fault], time: Duration) -> (u64, u64) {
+    let each = time / u32::try_from(faults.len().max(1)).unwrap_or(u32::MAX);
+    if each < CALM { HURRIES_MS } else { LASTS_MS }
+}
+
+/// The next round. Each fault comes once before one comes again; `done` are those that came. They last as [`lasts`] says.
+pub fn round(
+    faults: &[Fault],
+    done: &mut Vec<Fault>,
+    (least, most): (u64, u64),
+    dice: &mut Dice,
+) -> Vec<Strike> {
     let mut seen: BTreeSet<Fault> = done.iter().copied().collect();
     let fresh: Vec<Fault> = faults.iter().copied().filter(|fault| !seen.contains(fault)).collect();
     let pool = if fresh.is_empty() { faults } else { &fresh };
@@ -299,7 +315,7 @@ pub fn round(faults: &[Fault], done: &mut Vec<Fault>, dice: &mut Dice) -> Vec<St
     let mut strikes = Vec::new();
     for fault in kinds {
         let first = seen.insert(fault);
-        let lasts = LASTS_MS.0 + dice.below(LASTS_MS.1 - LASTS_MS.0) + fault.is_noticed_after_ms();
+        let lasts = least + dice.below(most - least) + fault.is_noticed_after_ms();
         if let Some(shape) = dice.one_of(fault.shapes(first)) {
             strikes.push(Strike { fault, shape: *shape, begins, ends: begins + lasts });
         }
@@ -315,7 +331,7 @@ mod tests {
 
     fn plan(seed: u64) -> Vec<Vec<Strike>> {
         let (mut dice, mut done) = (Dice::new(seed), Vec::new());
-        (0..80).map(|_| round(Fault::ALL, &mut done, &mut dice)).collect()
+        (0..80).map(|_| round(Fault::ALL, &mut done, LASTS_MS, &mut dice)).collect()
     }
 
     #[test]
@@ -339,6 +355,15 @@ mod tests {
         assert!(plan.iter().any(overlap), "{plan:?}");
         let shapes: BTreeSet<Shape> = plan.iter().flatten().map(|strike| strike.shape).collect();
         assert!(shapes.len() > 6, "{shapes:?}");
+    }
+
+    #[test]
+    fn a_short_run_hurries() {
+        let four = &Fault::ALL[..4];
+        assert_eq!(lasts(four, Duration::from_secs(60)), LASTS_MS);
+        assert_eq!(lasts(four, Duration::from_secs(20)), HURRIES_MS);
+        assert_eq!(lasts(&four[..2], Duration::from_secs(20)), LASTS_MS);
+        assert_eq!(lasts(&[], Duration::from_secs(20)), LASTS_MS);
     }
 
     #[test]

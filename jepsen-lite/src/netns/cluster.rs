@@ -2,14 +2,18 @@
 
 use super::ask::Member as Asked;
 use super::disk::Small;
+use super::ends;
 use super::leaks::Ear;
 use super::net::Net;
+use super::outside::ports;
 use super::processes;
+use super::switch::Bad;
 use crate::limits;
 use crate::workload::mark;
 use keyraft_engine::clock::Clock;
 use keyraft_engine::wire::GroupStatus;
 use rustix::process::Signal;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -34,6 +38,8 @@ const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 /// What a group needs so that its faults can be made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
+    /// A network of its own for each member; else all are on loopback.
+    pub networks: bool,
     /// A disk of its own for each member.
     pub disks: bool,
     /// Tokens of SoftHSM's behind this module, which plays a sick one.
@@ -47,6 +53,12 @@ pub struct Needs {
 struct Member {
     child: Option<Child>,
     disk: Option<Small>,
+    /// How far its log was heard, in bytes.
+    heard: u64,
+    /// How its process has ended by itself since somebody asked.
+    ends: Vec<String>,
+    /// That of the present child is among what was told.
+    is_told: bool,
 }
 
 /// All of them.
@@ -54,8 +66,10 @@ struct Member {
 pub struct Cluster {
     program: PathBuf,
     members: Vec<Member>,
-    /// The network between them.
-    pub net: Net,
+    /// The network between them, if it is not loopback.
+    net: Option<Net>,
+    /// Where each listens.
+    addresses: Vec<String>,
     needs: Needs,
     folder: TempDir,
 }
@@ -81,14 +95,22 @@ impl Cluster {
         let prefix = format!("kj{}-", std::process::id());
         let folder =
             tempfile::Builder::new().prefix(&prefix).tempdir_in("/tmp").map_err(|e| e.to_string())?;
-        let net = Net::new(count, seed, Ear::new(mark(seed)))?;
-        let mut cluster = Self { program: program.into(), members: Vec::new(), net, needs, folder };
+        let net = match needs.networks {
+            true => Some(Net::new(count, seed, Ear::new(mark(seed)))?),
+            false => None,
+        };
+        let addresses = match needs.networks {
+            true => (0..count).map(|index| format!("{}:7400", Net::address(index))).collect(),
+            false => ports(count)?.into_iter().map(|port| format!("127.0.0.1:{port}")).collect(),
+        };
+        let program = program.into();
+        let mut cluster = Self { program, members: Vec::new(), net, addresses, needs, folder };
         private(&cluster.path("domain-secret"), "a secret of the fault tests, long enough")?;
         private(&cluster.path("so-pin"), "so-pin-5678")?;
         private(&cluster.path("user-pin"), PIN)?;
         for index in 0..count {
             let disk = cluster.prepare_member(index)?;
-            cluster.members.push(Member { child: None, disk });
+            cluster.members.push(Member { child: None, disk, heard: 0, ends: Vec::new(), is_told: false });
         }
         private(&cluster.path("client.toml"), &cluster.client_config())?;
         Ok(cluster)
@@ -124,10 +146,10 @@ impl Cluster {
             }
         };
         let text = format!(
-            "[member]\nname = \"m{index}\"\ndata = \"data\"\nlisten = \"{}:7400\"\nsocket = \"sock\"\n\
+            "[member]\nname = \"m{index}\"\ndata = \"data\"\nlisten = \"{}\"\nsocket = \"sock\"\n\
              [token]\n{token}\nlabel = \"token-{index}\"\npin_file = \"pin\"\n\
              [domain]\nname = \"jepsen\"\nsecret_file = \"{}\"\n",
-            Net::address(index),
+            self.addresses.get(index).map_or("", String::as_str),
             self.path("domain-secret").display()
         );
         private(&folder.join("keyraft.toml"), &text)?;
@@ -201,11 +223,17 @@ impl Cluster {
     }
 
     fn command(&self, index: usize) -> Result<Command, String> {
-        let space = self.net.space(index).ok_or_else(|| format!("there is no member {index}"))?;
-        // Not by "ip netns exec": that gives a process mounts of its own, which would keep a cut-off disk alive.
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{space}")).arg(&self.program).arg("--config");
-        command.arg(self.path(&format!("m{index}/keyraft.toml")));
+        let mut command = match &self.net {
+            Some(net) => {
+                let space = net.space(index).ok_or_else(|| format!("there is no member {index}"))?;
+                // Not by "ip netns exec": that gives a process mounts of its own, which would keep a cut-off disk alive.
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--net=/run/netns/{space}")).arg(&self.program);
+                command
+            }
+            None => Command::new(&self.program),
+        };
+        command.arg("--config").arg(self.path(&format!("m{index}/keyraft.toml")));
         for name in ["KEYRAFT_CONFIG", "KEYRAFT_MEMBER_CONFIG", "KEYRAFT_SOCKET", "NOTIFY_SOCKET"] {
             command.env_remove(name);
         }
@@ -232,7 +260,7 @@ impl Cluster {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|error| format!("nsenter: {error}"))?;
+            .map_err(|error| format!("'keyraft {shown}': {error}"))?;
         let end = Clock.now() + limits::COMMAND;
         while child.try_wait().map_err(|error| error.to_string())?.is_none() {
             if stop.load(Ordering::Relaxed) || Clock.now() > end {
@@ -327,7 +355,8 @@ impl Cluster {
         command.args(["serve", "--end-with-parent", &parent]).stdout(Stdio::null()).stderr(log);
         let member = self.members.get_mut(index).ok_or_else(|| format!("there is no member {index}"))?;
         if member.child.is_none() {
-            member.child = Some(command.spawn().map_err(|error| format!("nsenter: {error}"))?);
+            member.is_told = false;
+            member.child = Some(command.spawn().map_err(|error| format!("{command:?}: {error}"))?);
         }
         Ok(())
     }
@@ -336,6 +365,28 @@ impl Cluster {
     pub fn ended(&mut self, index: usize) -> bool {
         let child = self.members.get_mut(index).and_then(|member| member.child.as_mut());
         child.is_some_and(|child| child.try_wait().is_ok_and(|status| status.is_some()))
+    }
+
+    /// Which members' processes have ended by themselves since somebody asked, and how.
+    pub fn ends(&mut self) -> Vec<(usize, String)> {
+        for index in 0..self.count() {
+            self.hear(index);
+        }
+        let members = self.members.iter_mut().enumerate();
+        members.flat_map(|(index, member)| member.ends.drain(..).map(move |why| (index, why))).collect()
+    }
+
+    /// Keeps how a member's process has ended by itself.
+    fn hear(&mut self, index: usize) {
+        let log = self.log(index);
+        let Some(member) = self.members.get_mut(index) else { return };
+        member.ends.extend(ends::since(&log, &mut member.heard));
+        let over = member.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+        if let Some(status) = over.filter(|_| !member.is_told) {
+            member.is_told = true;
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            member.ends.push(ends::for_good(status, &said));
+        }
     }
 
     /// Starts a member's process anew if it ended by itself.
@@ -348,6 +399,7 @@ impl Cluster {
 
     /// kill -9, and waits for the end.
     pub fn kill(&mut self, index: usize) {
+        self.hear(index);
         if let Some(child) = self.members.get_mut(index).and_then(|member| member.child.take()) {
             processes::kill(child);
         }
@@ -360,6 +412,22 @@ impl Cluster {
         child.map_or(Ok(()), |child| {
             processes::signal(child, signal).map_err(|error| format!("member {index}: {error}"))
         })
+    }
+
+    /// From now on exactly these links are cut: nothing from the first reaches the second.
+    pub fn cut(&self, cut: BTreeSet<(usize, usize)>) {
+        self.net.iter().for_each(|net| net.switch.cut(cut.clone()));
+    }
+
+    /// From now on a member's links do this.
+    pub fn spoil(&self, member: usize, change: impl Fn(&mut Bad)) {
+        self.net.iter().for_each(|net| net.switch.spoil(member, &change));
+    }
+
+    /// Ends the network, and gives what was heard on it.
+    pub fn silence(&mut self) -> Result<Ear, String> {
+        let heard = self.net.as_mut().and_then(|net| net.switch.end());
+        heard.ok_or_else(|| "the switch between the members has ended by itself".into())
     }
 
     /// A member's disk, if it has one of its own.

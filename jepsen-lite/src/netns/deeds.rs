@@ -7,7 +7,6 @@ use crate::dice::Dice;
 use crate::limits;
 use crate::nemesis::{Fault, Hit};
 use keyraft_engine::clock::Clock;
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What this rung has.
@@ -39,6 +38,15 @@ const CHANGES: [&str; 4] = ["C_GenerateKey", "C_UnwrapKey", "C_WrapKey", "C_Dest
 /// How wrong a clock goes, at most, seconds.
 const CLOCK_SECONDS: u64 = 120;
 
+/// True if the power of a member's disk is gone.
+fn is_dark(member: usize, hits: &[Hit]) -> bool {
+    hits.iter().any(|hit| hit.fault == Fault::Power && hit.members.contains(&member))
+}
+
+fn failed(done: &str, hit: &Hit, member: usize, why: &str) -> String {
+    format!("the fault '{}' could not be {done} at member {member}: {why}", hit.fault.name())
+}
+
 /// Does and undoes.
 pub struct Deeds<'a> {
     /// To whom.
@@ -50,22 +58,26 @@ pub struct Deeds<'a> {
 }
 
 impl Deeds<'_> {
-    /// Does what a fault does. `cut` are all links that are cut from now on.
-    pub fn begin(&mut self, hit: &Hit, cut: BTreeSet<(usize, usize)>, dice: &mut Dice) -> Result<(), String> {
-        self.cluster.net.switch.cut(cut);
+    /// Does what a fault does. `hits` are all that last from now on, this one too.
+    ///
+    /// # Errors
+    /// It could not be done: what a run then shows is not what it says.
+    pub fn begin(&mut self, hit: &Hit, hits: &[Hit], dice: &mut Dice) -> Result<(), String> {
+        self.cluster.cut(hits.iter().flat_map(|hit| hit.cut.iter().copied()).collect());
         if hit.fault == Fault::Snapshot {
             self.isolated_service("serve");
             self.isolated_service("fence");
         }
         for member in hit.members.iter().copied() {
-            self.begin_one(hit.fault, member, dice)?;
+            let dark = is_dark(member, hits);
+            self.begin_one(hit.fault, member, dark, dice).map_err(|why| failed("made", hit, member, &why))?;
         }
         Ok(())
     }
 
-    fn begin_one(&mut self, fault: Fault, member: usize, dice: &mut Dice) -> Result<(), String> {
+    fn begin_one(&mut self, fault: Fault, member: usize, dark: bool, dice: &mut Dice) -> Result<(), String> {
         let cluster = &mut *self.cluster;
-        let spoil = |change: &dyn Fn(&mut Bad)| cluster.net.switch.spoil(member, change);
+        let spoil = |change: &dyn Fn(&mut Bad)| cluster.spoil(member, change);
         match fault {
             Fault::Kill => cluster.kill(member),
             Fault::Pause => cluster.pause(member, true)?,
@@ -86,8 +98,12 @@ impl Deeds<'_> {
                 let seconds = i64::try_from(1 + dice.below(CLOCK_SECONDS)).unwrap_or(1);
                 cluster.set_clock(member, if dice.below(2) == 0 { seconds } else { -seconds })?;
             }
-            // Already without power, if another fault has taken it: then there is nothing to fill.
-            Fault::DiskFull => cluster.disk(member)?.fill().unwrap_or_default(),
+            Fault::DiskFull => {
+                // Without power, which another fault has taken, there is nothing to fill.
+                if !dark {
+                    cluster.disk(member)?.fill()?;
+                }
+            }
             Fault::SlowDisk => cluster.disk(member)?.slow_down(),
             Fault::HungDisk => cluster.disk(member)?.freeze()?,
             Fault::ErringDisk => cluster.disk(member)?.cut()?,
@@ -133,7 +149,7 @@ impl Deeds<'_> {
 
     /// Undoes it. `others` are the faults that last.
     pub fn end(&mut self, hit: &Hit, others: &[Hit]) -> Result<(), String> {
-        self.cluster.net.switch.cut(others.iter().flat_map(|other| other.cut.clone()).collect());
+        self.cluster.cut(others.iter().flat_map(|other| other.cut.clone()).collect());
         if hit.fault == Fault::Snapshot {
             self.isolated_service("serve");
         }
@@ -141,7 +157,8 @@ impl Deeds<'_> {
             let lasts = |faults: &[Fault]| {
                 others.iter().any(|other| faults.contains(&other.fault) && other.members.contains(&member))
             };
-            self.end_one(hit.fault, member, lasts(&[Fault::Power]))?;
+            let mended = self.end_one(hit.fault, member, is_dark(member, others));
+            mended.map_err(|why| failed("mended", hit, member, &why))?;
             let down = lasts(&[Fault::Kill, Fault::Power, Fault::ErringDisk]);
             if hit.fault.stops_processes() && !down {
                 self.cluster.revive(member)?;
@@ -155,7 +172,7 @@ impl Deeds<'_> {
 
     fn end_one(&mut self, fault: Fault, member: usize, dark: bool) -> Result<(), String> {
         let cluster = &mut *self.cluster;
-        let mend = |change: &dyn Fn(&mut Bad)| cluster.net.switch.spoil(member, change);
+        let mend = |change: &dyn Fn(&mut Bad)| cluster.spoil(member, change);
         match fault {
             Fault::Kill | Fault::Partition | Fault::Snapshot => {}
             Fault::Pause => cluster.pause(member, false)?,

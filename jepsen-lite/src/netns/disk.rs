@@ -48,14 +48,12 @@ impl Small {
     }
 
     /// Writes a file until nothing more fits.
+    ///
+    /// # Errors
+    /// It cannot be written, though there may be room.
     pub fn fill(&self) -> Result<(), String> {
-        let mut file =
-            File::create(self.filler()).map_err(|e| format!("{}: {e}", self.filler().display()))?;
-        for size in [64 * 1024, 4096, 512, 1] {
-            let block = vec![0; size];
-            while file.write_all(&block).is_ok() {}
-        }
-        Ok(())
+        let filled = File::create(self.filler()).and_then(fill_up);
+        filled.map_err(|error| format!("{}: {error}", self.filler().display()))
     }
 
     /// Makes room again; after a power cut there may be nothing to remove.
@@ -107,6 +105,22 @@ impl Small {
     }
 }
 
+/// Writes until there is no room for a single byte.
+fn fill_up(mut file: impl Write) -> std::io::Result<()> {
+    for size in [64 * 1024, 4096, 512, 1] {
+        let block = vec![0; size];
+        let full = loop {
+            if let Err(error) = file.write_all(&block) {
+                break error;
+            }
+        };
+        if full.kind() != std::io::ErrorKind::StorageFull {
+            return Err(full);
+        }
+    }
+    Ok(())
+}
+
 fn freeze(at: &Path, still: bool) -> Result<(), String> {
     run(&["fsfreeze", if still { "--freeze" } else { "--unfreeze" }, &at.display().to_string()])
 }
@@ -152,5 +166,43 @@ impl Drop for Slow {
         self.end.store(true, Ordering::Relaxed);
         // A thread that panicked has said so.
         let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Error, ErrorKind};
+
+    /// Has room for so many bytes, and then fails like this.
+    struct Room(usize, ErrorKind);
+
+    impl Write for Room {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let fits = bytes.len().min(self.0);
+            self.0 -= fits;
+            if fits == 0 { Err(Error::from(self.1)) } else { Ok(fits) }
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_disk_is_full_only_if_it_says_so() {
+        let mut room = Room(70_001, ErrorKind::StorageFull);
+        fill_up(&mut room).expect("is full");
+        assert_eq!(room.0, 0, "to the last byte");
+        let error = fill_up(Room(70_001, ErrorKind::ReadOnlyFilesystem)).expect_err("is not full");
+        assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem);
+    }
+
+    #[test]
+    fn a_disk_that_cannot_be_filled_says_why() {
+        let disk = Small { at: "/nonexistent".into(), image: "/nonexistent".into(), slow: None };
+        let why = disk.fill().expect_err("there is none");
+        std::mem::forget(disk);
+        assert!(why.starts_with("/nonexistent/filler: "), "{why}");
     }
 }

@@ -3,15 +3,14 @@
 use super::ask::Member;
 use super::cluster::Cluster;
 use super::recorder::Recorder;
-use crate::history::Function;
 use crate::limits;
-use crate::watch;
+use crate::watch::{self, News, Tries};
 use keyraft_engine::clock::Clock;
 use keyraft_engine::domain::MemberId;
 use keyraft_engine::wire::GroupStatus;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -98,23 +97,29 @@ impl Look {
         recorder.take(watch::seen(index, status, snapshot, |id| self.place(id)));
     }
 
-    /// Uses each key that was just answered at one member.
-    pub fn probe(&self, index: usize, socket: PathBuf, fresh: &Receiver<i64>, recorder: &Recorder) {
-        let mut member = Member::new(socket);
-        while let Ok(mut object) = fresh.recv() {
-            let Some(id) = self.id(index) else { continue };
-            // While a member hung, many came: the last is tried.
-            while let Ok(newer) = fresh.try_recv() {
-                object = newer;
-            }
-            let stands = |member: &mut Member| {
-                let status = member.status(limits::LOOK);
-                status.is_ok_and(|status| watch::is_in_sync(&status, id))
+    /// Uses each key that was just answered at one member, and now and then one that was answered lately; and each that was
+    /// just deleted.
+    pub fn probe(&self, index: usize, socket: PathBuf, news: &Receiver<News>, recorder: &Recorder) {
+        let (mut member, mut tries) = (Member::new(socket), Tries::default());
+        loop {
+            // Keys are tried also while nothing new is answered.
+            let first = match news.recv_timeout(limits::LOOK_EVERY) {
+                Ok(one) => Some(one),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
             };
-            let before = stands(&mut member);
-            let used = member.use_key(object, id, limits::LOOK);
-            let after = stands(&mut member);
-            recorder.take(watch::tried(Function::Probe, index, object, (before, &used, after)));
+            let due = tries.next(first.into_iter().chain(news.try_iter()));
+            let Some(id) = self.id(index) else { continue };
+            for (function, object) in due {
+                let stands = |member: &mut Member| {
+                    let status = member.status(limits::LOOK);
+                    status.is_ok_and(|status| watch::is_in_sync(&status, id))
+                };
+                let before = stands(&mut member);
+                let used = member.use_key(object, id, limits::LOOK);
+                let after = stands(&mut member);
+                recorder.take(watch::tried(function, index, object, (before, &used, after)));
+            }
         }
     }
 

@@ -2,14 +2,17 @@
 
 use super::cluster::Cluster;
 use super::deeds::Deeds;
+use super::ends;
 use super::looks::Look;
 use super::recorder::Recorder;
 use crate::dice::Dice;
 use crate::limits;
-use crate::nemesis::{Fault, Hit, Strike, events, hit, round};
+use crate::nemesis::{Fault, Hit, Strike, events, hit, lasts, round};
+use crate::watch;
 use keyraft_engine::clock::Clock;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Whoever breaks.
 pub struct Nemesis<'a> {
@@ -21,6 +24,8 @@ pub struct Nemesis<'a> {
     /// How many clients work.
     clients: usize,
     active: Vec<(Strike, Hit)>,
+    /// Faults since all was whole, and whom they hit.
+    lately: BTreeSet<(Fault, usize)>,
 }
 
 impl<'a> Nemesis<'a> {
@@ -33,17 +38,19 @@ impl<'a> Nemesis<'a> {
         faults: &'a [Fault],
         clients: usize,
     ) -> Self {
-        Self { deeds: Deeds { cluster, look, stop }, recorder, faults, clients, active: Vec::new() }
+        let deeds = Deeds { cluster, look, stop };
+        Self { deeds, recorder, faults, clients, active: Vec::new(), lately: BTreeSet::new() }
     }
 
-    /// Round after round until the time is over. Ends with a group that is whole, or was not in time.
-    pub fn work(&mut self, seed: u64, until: Instant, told: &mut dyn FnMut(&str)) -> Result<(), String> {
+    /// Round after round until so much time is over. Ends with a group that is whole, or was not in time.
+    pub fn work(&mut self, seed: u64, time: Duration, told: &mut dyn FnMut(&str)) -> Result<(), String> {
         let (mut dice, mut done) = (Dice::new(seed), Vec::new());
+        let (until, lasts) = (Clock.now() + time, lasts(self.faults, time));
         // Each fault comes once, however short the time is.
         while self.faults.iter().any(|fault| !done.contains(fault))
             || (Clock.now() < until && !self.faults.is_empty())
         {
-            let strikes = round(self.faults, &mut done, &mut dice);
+            let strikes = round(self.faults, &mut done, lasts, &mut dice);
             if !self.round(&strikes, &mut dice, told)? {
                 return Ok(());
             }
@@ -76,9 +83,10 @@ impl<'a> Nemesis<'a> {
         self.whole(self.clients)
     }
 
-    fn rest(&self, time: Duration) -> Result<(), String> {
+    fn rest(&mut self, time: Duration) -> Result<(), String> {
         let end = Clock.now() + time;
         while Clock.now() < end {
+            self.note_ends();
             if self.deeds.stop.load(Ordering::Relaxed) {
                 return Err("stopped".into());
             }
@@ -87,14 +95,23 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
+    /// A process that ends by itself without its own disk or token to blame is a fault of the member's.
+    fn note_ends(&mut self) {
+        for (member, why) in self.deeds.cluster.ends() {
+            let hits = self.lately.iter().filter(|(_, hit)| *hit == member);
+            let excused = ends::excused(&why, &hits.map(|(fault, _)| *fault).collect());
+            self.recorder.take(watch::ended(member, why, excused));
+        }
+    }
+
     fn begin(&mut self, strike: Strike, dice: &mut Dice) -> Result<(), String> {
         let count = self.deeds.cluster.count();
         let hit = hit(strike, count, self.deeds.look.primary(), dice);
+        self.lately.extend(hit.members.iter().map(|member| (strike.fault, *member)));
         self.active.push((strike, hit.clone()));
         let hits: Vec<Hit> = self.active.iter().map(|(_, hit)| hit.clone()).collect();
         self.recorder.take(events::begins(strike, &hit, &hits, count));
-        let cut = hits.iter().flat_map(|hit| hit.cut.clone()).collect();
-        self.deeds.begin(&hit, cut, dice)
+        self.deeds.begin(&hit, &hits, dice)
     }
 
     fn end(&mut self, strike: Strike) -> Result<(), String> {
@@ -128,6 +145,8 @@ impl<'a> Nemesis<'a> {
             self.rest(Duration::from_millis(50))?;
         }
         let took = Clock.now().saturating_duration_since(began);
+        self.note_ends();
+        self.lately.clear();
         self.recorder.take(events::whole(took, (!in_time).then_some(why)));
         Ok(in_time)
     }

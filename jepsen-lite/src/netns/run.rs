@@ -6,9 +6,10 @@ use super::looks::Look;
 use super::nemesis::Nemesis;
 use super::recorder::Recorder;
 use crate::edn::Value;
-use crate::history::{Event, Function, History, Kind, parse};
+use crate::history::{Event, Function, History, parse};
 use crate::limits;
 use crate::nemesis::Fault;
+use crate::watch::{self, News};
 use crate::weak::Mode;
 use crate::workload::{Workload, mark};
 use keyraft_engine::clock::Clock;
@@ -27,6 +28,8 @@ pub struct Options {
     pub keyraft: PathBuf,
     /// The module under test.
     pub module: PathBuf,
+    /// Members live in networks of their own; else they are ordinary processes on loopback.
+    pub networks: bool,
     /// The module that plays a sick token, if a fault needs it.
     pub shim: Option<PathBuf>,
     /// What clients do.
@@ -57,8 +60,8 @@ const SNAPSHOT_FROM: Duration = Duration::from_secs(600);
 const ANSWERS_A_SECOND: u64 = 10;
 /// Percent of operations that are answered, at least.
 const ANSWERED_PERCENT: i64 = 40;
-/// New keys that wait for their use at a member that hangs.
-const FRESH_MAX: usize = 256;
+/// Keys that wait for their use at a member that hangs.
+const NEWS_MAX: usize = 256;
 
 /// Runs. `told` hears what happens; `stop` ends it early, with an error.
 ///
@@ -67,6 +70,7 @@ const FRESH_MAX: usize = 256;
 pub fn run(options: &Options, stop: &AtomicBool, told: &mut dyn FnMut(&str)) -> Result<History, String> {
     let of = |kind: fn(Fault) -> bool| options.faults.iter().any(|fault| kind(*fault));
     let needs = Needs {
+        networks: options.networks,
         disks: of(Fault::is_of_disks),
         shim: of(Fault::is_of_tokens).then(|| options.shim.clone()).flatten(),
         clocks: options.faults.contains(&Fault::Clock),
@@ -86,14 +90,14 @@ pub fn run(options: &Options, stop: &AtomicBool, told: &mut dyn FnMut(&str)) -> 
             let (look, recorder, end, socket) = (&look, &recorder, &end, cluster.socket(index));
             scope.spawn(move || look.watch(index, socket, snapshot, recorder, end));
         }
-        let mut fresh = Vec::new();
+        let mut news = Vec::new();
         for index in 0..options.members {
-            let (send, receive) = sync_channel(FRESH_MAX);
-            fresh.push(send);
+            let (send, receive) = sync_channel(NEWS_MAX);
+            news.push(send);
             let (look, recorder, socket) = (&look, &recorder, cluster.socket(index));
             scope.spawn(move || look.probe(index, socket, &receive, recorder));
         }
-        let outcome = work(options, &mut cluster, &look, &recorder, fresh, stop, told);
+        let outcome = work(options, &mut cluster, &look, &recorder, news, stop, told);
         end.store(true, Ordering::Relaxed);
         outcome
     });
@@ -101,8 +105,14 @@ pub fn run(options: &Options, stop: &AtomicBool, told: &mut dyn FnMut(&str)) -> 
     outcome?;
     told("every member lists and proves its keys");
     look.last(&cluster, &recorder, stop);
-    told("keys in clear are looked for");
-    recorder.take(Event::nemesis(Function::InClear, in_clear(&mut cluster, options.seed)?));
+    // Nothing has been broken since all was whole.
+    for (member, why) in cluster.ends() {
+        recorder.take(watch::ended(member, why, false));
+    }
+    if options.networks {
+        told("keys in clear are looked for");
+        recorder.take(Event::nemesis(Function::InClear, in_clear(&mut cluster, options.seed)?));
+    }
     if stop.load(Ordering::Relaxed) {
         return Err("stopped".into());
     }
@@ -112,7 +122,7 @@ pub fn run(options: &Options, stop: &AtomicBool, told: &mut dyn FnMut(&str)) -> 
 /// Ends all members, and looks for keys in what they wrote and said.
 fn in_clear(cluster: &mut Cluster, seed: u64) -> Result<Value, String> {
     (0..cluster.count()).for_each(|index| cluster.kill(index));
-    let ear = cluster.net.switch.end().ok_or("the switch between the members has ended by itself")?;
+    let ear = cluster.silence()?;
     let searched = search(&cluster.path(""), mark(seed))?;
     let number = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
     let files = searched.leaks.iter().map(|path| path.display().to_string());
@@ -134,7 +144,8 @@ fn described(options: &Options) -> Value {
         ("ok-percent", Value::Int(ANSWERED_PERCENT)),
         ("primaries", Value::Int(if elects { 2 } else { 1 })),
         ("snapshot", Value::Bool(snapshot)),
-        ("in-clear", Value::Bool(true)),
+        // Only a network of their own lets members be listened to.
+        ("in-clear", Value::Bool(options.networks)),
         ("each-call", Value::Bool(true)),
         ("functions", Value::List(functions.iter().map(|one| Value::word(one.name())).collect())),
     ]);
@@ -190,16 +201,15 @@ fn work(
     cluster: &mut Cluster,
     look: &Look,
     recorder: &Recorder,
-    fresh: Vec<SyncSender<i64>>,
+    news: Vec<SyncSender<News>>,
     stop: &AtomicBool,
     told: &mut dyn FnMut(&str),
 ) -> Result<(), String> {
     let (mut clients, out) = start(options, cluster, recorder.base)?;
     std::thread::scope(|scope| {
-        let reader = scope.spawn(move || listen(out, recorder, &fresh));
-        let until = Clock.now() + options.time;
+        let reader = scope.spawn(move || listen(out, recorder, &news));
         let mut nemesis = Nemesis::new(cluster, look, recorder, stop, &options.faults, options.clients);
-        let broken = nemesis.work(options.seed, until, told);
+        let broken = nemesis.work(options.seed, options.time, told);
         told("the clients end");
         let early = reader.is_finished();
         // The end of its input tells it to end; what it still waits for is bounded by its calls' deadline.
@@ -226,16 +236,14 @@ fn work(
 }
 
 /// Takes the clients' events until there are no more.
-fn listen(out: ChildStdout, recorder: &Recorder, fresh: &[SyncSender<i64>]) -> Result<(), String> {
+fn listen(out: ChildStdout, recorder: &Recorder, news: &[SyncSender<News>]) -> Result<(), String> {
     for line in BufReader::new(out).lines() {
         let line = line.map_err(|error| format!("the clients' events: {error}"))?;
         let events = parse(&line).map_err(|error| format!("the clients' events: {error}"))?.events;
         for event in events {
-            if let (Function::Create, Kind::Ok, Some(id)) = (&event.function, event.kind, event.value.int()) {
+            for (send, one) in news.iter().zip(News::of(&event).into_iter().cycle()) {
                 // A member that hangs has enough to try.
-                for send in fresh {
-                    let _ = send.try_send(id);
-                }
+                let _ = send.try_send(one);
             }
             recorder.take(event);
         }

@@ -1,5 +1,6 @@
 //! A file system of its own whose power can be cut: ext4 on a loop device.
 
+use crate::root::root;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,12 +13,7 @@ pub struct Drive {
 impl Drive {
     /// Makes one of `megabytes`; None if this is allowed to be skipped.
     pub fn new(megabytes: u64) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            assert!(
-                std::env::var("KEYRAFT_SKIP_ROOT_TESTS").is_ok_and(|v| v == "1"),
-                "this test mounts a loop device and needs root; KEYRAFT_SKIP_ROOT_TESTS=1 leaves it out"
-            );
-            eprintln!("left out: KEYRAFT_SKIP_ROOT_TESTS=1");
+        if !root("mounting a loop device") {
             return None;
         }
         let drive = Self { folder: tempfile::tempdir().expect("a folder") };

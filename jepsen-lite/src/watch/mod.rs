@@ -1,6 +1,10 @@
 //! What watchers ask members, and how it is written down: who leads, who is in sync, whether a key is usable at each of
 //! them, and in the end what each has. Pure, and the same on every rung.
 
+mod tries;
+
+pub use tries::{News, Tries};
+
 use crate::edn::Value;
 use crate::history::{Event, Function};
 use crate::workload::parted;
@@ -138,6 +142,16 @@ pub fn tried(
         ("result", Value::word(used.word())),
     ]);
     Event::nemesis(function, value)
+}
+
+/// A member's process has ended by itself. `excused` says that its own disk or token left it nothing else.
+pub fn ended(place: usize, why: String, excused: bool) -> Event {
+    let value = Value::map([
+        ("member", number(place as u64)),
+        ("why", Value::Text(why)),
+        ("excused", Value::Bool(excused)),
+    ]);
+    Event::nemesis(Function::Ended, value)
 }
 
 /// What a member lists in the end.
