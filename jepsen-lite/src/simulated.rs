@@ -17,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_TIMES: u32 = 10;
 /// From so many seeds on each fault must have been worked under.
 const COVERED_FROM: u64 = 100;
+/// No more than one of so many seeds may leave a checker with nothing to look at.
+const BLIND_ONE_OF: u64 = 20;
 /// How often it is told how far a run is where there is no terminal, seeds.
 const TOLD_EVERY: u64 = 25;
 /// The variable that switches a mistake on.
@@ -131,6 +133,9 @@ fn missed(sum: &Sum, faults: &[Fault], workload: Workload) -> Vec<String> {
     let mut missed: Vec<String> =
         faults_missed.map(|fault| format!("nothing was changed under {}", fault.name())).collect();
     missed.extend(calls_missed.map(|name| format!("no '{name}' was answered")));
+    let blind = sum.blind.iter().filter(|(_, seeds)| **seeds * BLIND_ONE_OF > sum.seeds);
+    missed
+        .extend(blind.map(|(checker, seeds)| format!("'{checker}' had nothing to look at in {seeds} seeds")));
     if faults.iter().any(|fault| fault.elects()) && sum.primaries <= sum.seeds {
         missed.push(format!(
             "{} primaries in {} seeds: nobody was elected in the end",

@@ -224,6 +224,7 @@ impl Engine {
             nudge: Notify::new(),
             ids: tokio::sync::Mutex::new(0..0),
             confirmed: watch::Sender::new(false),
+            confirmed_to: OnceLock::new(),
             outbox: watch::Sender::new(None),
             logins: Logins::default(),
             joins: Joins::default(),

@@ -62,8 +62,8 @@ use crate::wire::{
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use settler::{Heard, Watch};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tracing::info;
@@ -114,6 +114,8 @@ pub struct Core {
     pub ids: tokio::sync::Mutex<std::ops::Range<u64>>,
     /// True once a quorum confirmed the state since this start.
     pub confirmed: watch::Sender<bool>,
+    /// How far it was confirmed.
+    pub confirmed_to: OnceLock<LogIndex>,
     /// The report of the reconciler's last round: something new to carry to the primary.
     pub outbox: watch::Sender<Option<Report>>,
     /// Logins under way.
@@ -379,8 +381,18 @@ impl Core {
 
     /// True from the start until a quorum has confirmed this member's state, for the isolation grace at most.
     pub(super) fn awaits_word(&self) -> bool {
-        let graced = self.clock.now().saturating_duration_since(self.started) >= limits::ISOLATION_GRACE;
-        !*self.confirmed.borrow() && !graced
+        !*self.confirmed.borrow() && self.is_new()
+    }
+
+    /// True from the start until this member has gone through its token up to the state that a quorum has confirmed, for the
+    /// isolation grace at most: it has all its keys, and knows of each only once it has proved it.
+    pub(super) fn warms_up(&self) -> bool {
+        let gone_through = |to: &LogIndex| self.progress.reached() >= *to;
+        self.is_new() && !self.confirmed_to.get().is_some_and(gone_through)
+    }
+
+    fn is_new(&self) -> bool {
+        self.clock.now().saturating_duration_since(self.started) < limits::ISOLATION_GRACE
     }
 
     /// True if this member may use keys now.

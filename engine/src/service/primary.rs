@@ -224,7 +224,8 @@ fn view(core: &Core) -> View {
 /// Confirms, once after a start, that this member's state is the group's.
 async fn confirm_loop(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
-        if core.barrier().await.is_ok() {
+        if let Ok(index) = core.barrier().await {
+            core.confirmed_to.get_or_init(|| index);
             info!(code = Event::StateConfirmed.code(), member = %core.me, "the group has confirmed this member's state");
             core.confirmed.send_replace(true);
             return;

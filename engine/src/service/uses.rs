@@ -16,18 +16,19 @@ impl Core {
             let text = format!("more than {} bytes for one operation", limits::OPERATION_DATA_MAX_BYTES);
             return Err(Failure::new(FailureKind::BadRequest, text));
         }
-        match usage.at {
-            Some(member) if member != self.me => {
-                self.known(member).await?;
-                return self.use_at(member, &usage).await;
-            }
-            Some(_) => return self.use_here(&usage).await,
-            None => {}
+        if let Some(member) = usage.at.filter(|member| *member != self.me) {
+            self.known(member).await?;
+            return self.use_at(member, &usage).await;
         }
         loop {
-            let waits = self.awaits_word();
-            match self.use_anywhere(&usage).await {
-                // Nobody else could: this member can once it has the group's word, or has waited for it in vain.
+            let waits = self.warms_up();
+            let done = if usage.at.is_some() {
+                self.use_here(&usage).await
+            } else {
+                self.use_anywhere(&usage).await
+            };
+            match done {
+                // Nobody else could: this member can soon, or has waited for it in vain.
                 Err(failure) if waits && failure.remedy() != Remedy::GiveUp => {
                     tokio::time::sleep(limits::RETRY_PAUSE).await;
                 }

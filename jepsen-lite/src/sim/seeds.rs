@@ -49,10 +49,12 @@ impl FromStr for Range {
 pub struct One {
     /// The seed.
     pub seed: u64,
-    /// Every checker passes.
+    /// Every checker passes, but for those that had nothing to look at.
     pub passes: bool,
     /// What they complain of, one a line; or why there is nothing to judge.
     pub complaints: Vec<String>,
+    /// Checkers that had nothing to look at.
+    pub blind: Vec<String>,
     /// Operations of clients, and those that were answered.
     pub operations: u64,
     /// Answered ones.
@@ -82,14 +84,21 @@ pub fn judged(options: &Options, out: &Path, keep: bool) -> Result<One, String> 
     }
     let (history, lived) = simulate(options)?;
     let findings = look(&history, BUDGET).map_err(|error| error.to_string())?;
-    let passes = findings.pass();
+    // One short seed may lack what a checker looks at: that is asked of all seeds.
+    let (mut blind, mut complaints) = (Vec::new(), Vec::new());
+    for finding in findings.all.iter().filter(|finding| !finding.passes()) {
+        if finding.complaints.iter().all(|complaint| complaint.ends_with(NOTHING_LOOKED_AT)) {
+            blind.push(finding.name.to_string());
+        } else {
+            complaints
+                .extend(finding.complaints.iter().map(|complaint| format!("{}: {complaint}", finding.name)));
+        }
+    }
+    let passes = complaints.is_empty();
     if keep || !passes {
         report::keep(out, &history)?;
         report::make(out, &history)?;
     }
-    let complaints = findings.all.iter().filter(|finding| !finding.passes()).flat_map(|finding| {
-        finding.complaints.iter().map(move |complaint| format!("{}: {complaint}", finding.name))
-    });
     let coverage = findings.all.iter().find(|finding| finding.name == "coverage");
     let number = |name: &str| {
         let rows = coverage.map(|finding| finding.numbers.as_slice()).unwrap_or_default();
@@ -99,7 +108,8 @@ pub fn judged(options: &Options, out: &Path, keep: bool) -> Result<One, String> 
     Ok(One {
         seed: options.seed,
         passes,
-        complaints: complaints.collect(),
+        complaints,
+        blind,
         operations: findings.judgement.operations as u64,
         answered: number("answered"),
         primaries: number("primaries"),
@@ -119,10 +129,7 @@ const TOO_LITTLE: &str = "coverage";
 impl One {
     /// The first promise that a checker found broken; not that a seed proves too little, or could not be judged.
     pub fn broken_promise(&self) -> Option<&str> {
-        let others = |complaint: &&String| {
-            ![BROKEN, TOO_LITTLE].iter().any(|not| complaint.starts_with(not))
-                && !complaint.ends_with(NOTHING_LOOKED_AT)
-        };
+        let others = |complaint: &&String| ![BROKEN, TOO_LITTLE].iter().any(|not| complaint.starts_with(not));
         self.complaints.iter().find(others).map(String::as_str)
     }
 
@@ -132,13 +139,16 @@ impl One {
             "seed": self.seed, "passes": self.passes, "complaints": self.complaints, "operations": self.operations,
             "answered": self.answered, "primaries": self.primaries, "snapshots": self.snapshots,
             "ended": self.ended, "lived-ms": self.lived_ms, "commits": self.commits,
-            "calls": self.calls,
+            "calls": self.calls, "blind": self.blind,
         })
     }
 
     fn from_json(json: &Json) -> Option<Self> {
         let number = |key: &str| json[key].as_u64();
-        let complaints = json["complaints"].as_array()?.iter().filter_map(|one| one.as_str());
+        let texts = |key: &str| {
+            let texts = json[key].as_array()?.iter().filter_map(|one| one.as_str());
+            Some(texts.map(str::to_string).collect())
+        };
         let counts = |key: &str| {
             let rows = json[key].as_object()?.iter();
             Some(rows.map(|(name, count)| (name.clone(), count.as_u64().unwrap_or(0))).collect())
@@ -146,7 +156,8 @@ impl One {
         Some(Self {
             seed: number("seed")?,
             passes: json["passes"].as_bool()?,
-            complaints: complaints.map(str::to_string).collect(),
+            complaints: texts("complaints")?,
+            blind: texts("blind")?,
             operations: number("operations")?,
             answered: number("answered")?,
             primaries: number("primaries")?,
@@ -194,6 +205,8 @@ pub struct Sum {
     pub seeds: u64,
     /// Those that failed, and those that could not be run.
     pub failed: Vec<One>,
+    /// Seeds in which a checker had nothing to look at, by checker.
+    pub blind: BTreeMap<String, u64>,
     /// Operations of clients.
     pub operations: u64,
     /// Answered ones.
@@ -221,6 +234,9 @@ impl Sum {
         self.snapshots += one.snapshots;
         self.ended += one.ended;
         self.lived_ms += one.lived_ms;
+        for checker in &one.blind {
+            *self.blind.entry(checker.clone()).or_default() += 1;
+        }
         for (fault, count) in &one.commits {
             *self.commits.entry(fault.clone()).or_default() += count;
         }
@@ -285,6 +301,7 @@ fn broken(seed: u64, why: &str) -> One {
         seed,
         passes: false,
         complaints: vec![format!("{BROKEN}: {why}")],
+        blind: Vec::new(),
         operations: 0,
         answered: 0,
         primaries: 0,
@@ -352,8 +369,7 @@ mod tests {
     #[test]
     fn what_a_worker_tells_is_understood() {
         let commits = BTreeMap::from([("kill".to_string(), 7)]);
-        let one =
-            One { passes: false, complaints: vec!["x: y".into()], commits, lived_ms: 5, ..broken(3, "") };
+        let one = One { complaints: vec!["x: y".into()], blind: vec!["z".into()], commits, ..broken(3, "") };
         assert_eq!(One::from_json(&one.to_json()), Some(one));
     }
 }
