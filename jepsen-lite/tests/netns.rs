@@ -26,16 +26,16 @@ fn jepsen_lite(words: &[&str]) -> Command {
     command
 }
 
-fn run(nemesis: &str, mode: &str, time: &str, out: &Path) -> Child {
+fn run(nemesis: &str, mode: &str, (time, seed): (&str, &str), out: &Path) -> Child {
     let out = out.display().to_string();
     let what = ["run", "--rung", "netns", "--nemesis", nemesis, "--mode", mode];
-    let how = ["--time", time, "--seed", "7", "--out", &out];
+    let how = ["--time", time, "--seed", seed, "--out", &out];
     jepsen_lite(&[&what[..], &how].concat()).spawn().expect("starts")
 }
 
 /// A run that must pass.
-fn passes(nemesis: &str, mode: &str, out: &Path) {
-    let child = run(nemesis, mode, "20", out);
+fn passes(nemesis: &str, mode: &str, seed: &str, out: &Path) {
+    let child = run(nemesis, mode, ("20", seed), out);
     let pid = child.id();
     let output = child.wait_with_output().expect("ends");
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
@@ -64,7 +64,7 @@ fn nothing_is_lost_while_members_that_are_cut_off_serve() {
     }
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().expect("makes a folder");
-    passes(FOUR, "serve", folder.path());
+    passes(FOUR, "serve", "26", folder.path());
     let results = folder.path().join("results.json");
     let first = std::fs::read_to_string(&results).expect("there are results");
     for paper in ["history.edn", "timeline.html", "rate.svg", "latency.svg"] {
@@ -87,7 +87,7 @@ fn nothing_is_lost_while_members_that_are_cut_off_do_not_serve() {
     }
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().expect("makes a folder");
-    passes(FOUR, "fence", folder.path());
+    passes(FOUR, "fence", "199", folder.path());
 }
 
 /// The processes that a process has started.
@@ -117,7 +117,7 @@ fn a_process_that_nobody_of_ours_ends_fails_the_run() {
     }
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().expect("makes a folder");
-    let mut child = run("", "serve", "6", folder.path());
+    let mut child = run("", "serve", ("5", "1"), folder.path());
     let watchers = loop {
         if let Some(watchers) = watchers(child.id()) {
             break watchers;
@@ -126,7 +126,7 @@ fn a_process_that_nobody_of_ours_ends_fails_the_run() {
         std::thread::sleep(Duration::from_millis(25));
     };
     assert_eq!(watchers.len(), 3);
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(Duration::from_secs(1));
     let member = children(watchers[1])[0];
     let member = i32::try_from(member).ok().and_then(Pid::from_raw).expect("is a process");
     // Its watcher starts it again: within a moment nothing is amiss.
@@ -145,7 +145,7 @@ fn a_run_that_is_interrupted_leaves_nothing() {
     }
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().expect("makes a folder");
-    let child = run("disk-full,partition", "serve", "20", folder.path());
+    let child = run("disk-full,partition", "serve", ("20", "8"), folder.path());
     let pid = child.id();
     let begun = || !left_behind(pid).is_empty();
     for _ in 0..400 {
@@ -156,7 +156,7 @@ fn a_run_that_is_interrupted_leaves_nothing() {
     }
     assert!(begun(), "no run began");
     // In the middle of things: members are being made, or clients work.
-    std::thread::sleep(Duration::from_secs(8));
+    std::thread::sleep(Duration::from_secs(6));
     kill_process(Pid::from_child(&child), Signal::INT).expect("can be signalled");
     let output = child.wait_with_output().expect("ends");
     assert_eq!(output.status.code(), Some(3), "{}", said(&output));
