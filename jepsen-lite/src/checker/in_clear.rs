@@ -28,11 +28,8 @@ pub(super) fn look(facts: &Facts<'_>) -> Option<Finding> {
     let brought = facts
         .of_function(&Function::Create)
         .filter(|create| create.end == End::Ok && create.asked.text().is_some_and(imported));
-    let (name, what, count) = ("no key in clear", "keys whose value a client brought along", brought.count());
-    let mut finding = match facts.demands_each_call() {
-        true => Finding::of_some(name, count, what, complaints),
-        false => Finding::new(name, format!("{count} {what}"), complaints),
-    };
+    let what = "keys whose value a client brought along";
+    let mut finding = Finding::of_calls(facts, "no key in clear", brought.count(), what, complaints);
     let of = |what: &'static str| Some((what, searches.first()?.1.int_at(what)?));
     finding.numbers =
         ["disk-bytes", "wire-bytes", "disk-pieces", "wire-pieces"].into_iter().filter_map(of).collect();

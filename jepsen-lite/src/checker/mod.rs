@@ -69,6 +69,21 @@ impl Finding {
         Self::new(name, format!("{count} {what}"), complaints)
     }
 
+    /// The same of calls that come seldom: a run complains of their lack only if it demands each call of itself. Where many
+    /// seeds are run, all of them together are asked.
+    pub fn of_calls(
+        facts: &Facts<'_>,
+        name: &'static str,
+        count: usize,
+        what: &str,
+        complaints: Vec<String>,
+    ) -> Self {
+        match facts.demands_each_call() {
+            true => Self::of_some(name, count, what, complaints),
+            false => Self::new(name, format!("{count} {what}"), complaints),
+        }
+    }
+
     /// True if nothing is wrong.
     pub fn passes(&self) -> bool {
         self.wrong == 0

@@ -47,7 +47,7 @@ pub(super) fn look(facts: &Facts<'_>) -> Option<Finding> {
             complaints.push(format!("session key {id} was used at {place}, after its session was closed"));
         }
     }
-    let mut finding = Finding::of_some("sessions", good, "uses of session keys", complaints);
+    let mut finding = Finding::of_calls(facts, "sessions", good, "uses of session keys", complaints);
     finding.numbers =
         vec![("made", made.len() as i64), ("ended", ends.len() as i64), ("used-after-a-fault", outlived)];
     Some(finding)
@@ -111,7 +111,13 @@ mod tests {
 
     #[test]
     fn who_never_used_one_does_not_pass_and_who_has_none_is_not_asked() {
-        complains(&begun().told(|facts| look(facts).expect("has sessions")), "nothing was looked at");
+        for each_call in [true, false] {
+            let mut story = Story::demanding("serve", &[("each-call", Value::Bool(each_call))]);
+            story.ok(Function::SessionMake, Value::Text("1.1".into()), Value::Int(7));
+            let finding = story.told(|facts| look(facts).expect("has sessions"));
+            // One seed of many need not have used any.
+            assert_eq!(finding.passes(), !each_call, "{finding:?}");
+        }
         let history = good().history();
         assert!(look(&super::Facts::of(&history).expect("is no contradiction")).is_none());
     }
