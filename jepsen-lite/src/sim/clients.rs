@@ -3,11 +3,10 @@
 
 use super::application::{Application, SessionObjects};
 use super::asks::Asker;
-use super::looks::News;
 use super::network::{Network, guard};
 use super::recorder::Recorder;
-use crate::history::{Function, Kind};
 use crate::limits;
+use crate::watch::News;
 use crate::workload::{Board, Client, Work};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -86,11 +85,7 @@ impl Clients {
             self.recorder.take(client.before(&call));
             let outcome = application.act(&call).await;
             let event = client.after(&call, &outcome, &mut guard(&self.board));
-            let news = match (&event.function, event.kind, event.value.int()) {
-                (Function::Create, Kind::Ok, Some(id)) => Some(News::Made(id)),
-                (Function::Delete, Kind::Ok, Some(id)) => Some(News::Gone(id)),
-                _ => None,
-            };
+            let news = News::of(&event);
             self.recorder.take(event);
             for (to, news) in self.news.iter().zip(news.into_iter().cycle()) {
                 // Nobody listens once the run ends.

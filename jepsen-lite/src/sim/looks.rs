@@ -6,9 +6,8 @@ use super::recorder::Recorder;
 use super::world::{Unanswered, World, asks};
 use crate::history::Function;
 use crate::limits;
-use crate::watch::{self, Used, use_at};
+use crate::watch::{self, News, Tries, Used, use_at};
 use keyraft_engine::wire::{Answer, ClientRequest, GroupStatus, ObjectRow};
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -85,52 +84,24 @@ impl Look {
         place: usize,
         mut news: mpsc::UnboundedReceiver<News>,
     ) {
-        let mut lately = VecDeque::new();
+        let mut tries = Tries::default();
         loop {
             // A member that has come back must have what was answered before, also while nothing new is answered.
-            let mut next = match tokio::time::timeout(limits::LOOK_EVERY, news.recv()).await {
+            let first = match tokio::time::timeout(limits::LOOK_EVERY, news.recv()).await {
                 Ok(None) => return,
                 Ok(news) => news,
                 Err(_) => None,
             };
-            let (mut made, mut gone) = (None, None);
-            // While a member hung, many came: the last are tried.
-            while let Some(one) = next {
-                match one {
-                    News::Made(id) => {
-                        lately.extend(made.replace(id));
-                        lately.drain(..lately.len().saturating_sub(LATELY));
-                    }
-                    News::Gone(id) => {
-                        lately.retain(|other| *other != id);
-                        made = made.filter(|made| *made != id);
-                        gone = Some(id);
-                    }
-                }
-                next = news.try_recv().ok();
-            }
-            let older = lately.pop_front();
-            for object in older.into_iter().chain(made) {
-                probe_one(&network, &recorder, place, Function::Probe, object).await;
-            }
-            lately.extend(older.into_iter().chain(made));
-            if let Some(object) = gone {
-                probe_one(&network, &recorder, place, Function::Ghost, object).await;
+            let more = std::iter::from_fn(|| news.try_recv().ok());
+            let next = match first {
+                Some(first) => tries.next(std::iter::once(first).chain(more)),
+                None => tries.next(std::iter::empty()),
+            };
+            for (function, object) in next {
+                probe_one(&network, &recorder, place, function, object).await;
             }
         }
     }
-}
-
-/// One of so many keys that were answered lately is tried with each new one.
-const LATELY: usize = 8;
-
-/// What becomes of keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
-    /// Its creation was answered.
-    Made(i64),
-    /// Its deletion was answered.
-    Gone(i64),
 }
 
 async fn probe_one(network: &Network, recorder: &Recorder, place: usize, function: Function, object: i64) {
