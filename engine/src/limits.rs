@@ -215,6 +215,8 @@ pub const MEMBER_DEAD: Duration = Duration::from_millis(900);
 pub const IMPORT_BATCH: usize = 64;
 /// Entries that a member may lag behind and still be asked to enter the in-sync set.
 pub const ENTER_LAG_ENTRIES: u64 = 1_000;
+/// How long a use that names a member waits for a token that has just been opened: less than any caller's attempt.
+pub const WARM_UP_WAIT: Duration = Duration::from_millis(600);
 /// The pause between two tries of a change that may be tried again.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Joins under way at once.

@@ -186,6 +186,9 @@ fn summary(sum: &Sum, took: Duration) {
         "{} operations, {} answered; {} primaries, {} snapshots, {} processes that ended by themselves",
         sum.operations, sum.answered, sum.primaries, sum.snapshots, sum.ended
     );
+    for (checker, seeds) in &sum.blind {
+        println!("'{checker}' had nothing to look at in {seeds} seeds");
+    }
     let commits: Vec<String> = sum.commits.iter().map(|(fault, count)| format!("{fault} {count}")).collect();
     if !commits.is_empty() {
         println!("changes answered under faults: {}", commits.join(", "));

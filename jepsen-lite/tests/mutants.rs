@@ -92,6 +92,9 @@ fn caught(hunt: &Hunt, out: &Path) -> Result<(), String> {
     };
     eprintln!("{name}: seed {} of {}, by '{}'", one.seed, hunt.seeds, hunt.by);
     let control = hunted(hunt, Some(one.seed), out);
+    if control.blind.contains_key(hunt.by) {
+        return Err(format!("{name}: without it '{}' has nothing to look at in seed {}", hunt.by, one.seed));
+    }
     match control.failed.is_empty() {
         true => Ok(()),
         false => Err(format!("{name}: seed {} fails without it: {:?}", one.seed, control.failed)),

@@ -60,6 +60,7 @@ fn seeds_that_found_a_fault_pass() {
         let what = ["--seed", seed, "--mode", mode, "--members", members, "--time", time];
         let output = jepsen_lite(&[&words[..], &what].concat());
         assert_eq!(output.status.code(), Some(0), "seed {seed}: {}", said(&output));
+        assert!(!said(&output).contains("nothing to look at"), "seed {seed}: {}", said(&output));
     }
 }
 

@@ -16,7 +16,7 @@ use keyraft_engine::client::CallError;
 use keyraft_engine::clock::Clock;
 use keyraft_engine::health::{Call, Onward, Outcome as Fate, Pace, Try, refused};
 use keyraft_engine::wire::{
-    Answer, ClientRequest, Failure, FailureKind, Remedy, SlotCall, SlotReply, SlotRequest,
+    Answer, ClientRequest, Failure, FailureKind, Remedy, SlotCall, SlotReply, SlotRequest, Undecided,
 };
 use member::{Ended, Member, Place};
 use mind::Mind;
@@ -81,6 +81,8 @@ struct Errand {
     deadline: Instant,
     /// How long it stays at one member, unless nobody else is fit.
     attempt: Duration,
+    /// What an attempt without an answer leaves undecided.
+    undecided: Undecided,
     /// It may be sent again after a loss.
     repeatable: bool,
     lost_one: bool,
@@ -88,6 +90,16 @@ struct Errand {
     refusals: usize,
     /// Rounds that have begun.
     rounds: u32,
+}
+
+impl Errand {
+    fn ends(self, lost: Lost) -> Outcome {
+        let lost = match lost {
+            Lost::Failed(failure) if self.lost_one => Lost::Failed(failure.after_a_loss(self.undecided)),
+            lost => lost,
+        };
+        Outcome { reply: Err(lost), lost_one: self.lost_one }
+    }
 }
 
 /// How an attempt at a member ended.
@@ -131,11 +143,11 @@ impl Link {
             };
             let left = errand.deadline.saturating_duration_since(Clock.now());
             if self.is_final(&failed, &errand) || left.is_zero() {
-                return Outcome { reply: Err(failed), lost_one: errand.lost_one };
+                return errand.ends(failed);
             }
             std::thread::sleep(pause.min(left));
             if pause >= left {
-                return Outcome { reply: Err(failed), lost_one: errand.lost_one };
+                return errand.ends(failed);
             }
             pause = (pause * 2).min(PAUSE_MAX);
         }
@@ -150,6 +162,7 @@ impl Link {
         let begun = Clock.now();
         Errand {
             repeatable: data_bytes(&call.ask) <= self.replay_bytes_max,
+            undecided: call.ask.undecided(),
             request: ClientRequest::Slot(Box::new(call)),
             pace,
             begun,

@@ -163,7 +163,6 @@ impl Slot {
                 self.state.lock().client = None;
                 Ok(self.change_once(&ask)?.reply?.answer)
             }
-            Err(Lost::Failed(failure)) if first.lost_one => Err(Lost::Failed(failure.after_a_loss()).into()),
             reply => Ok(reply?.answer),
         }
     }

@@ -21,7 +21,7 @@ pub enum StorageError {
         what: String,
     },
     /// Another version of keyraft wrote it.
-    #[error("the store in {} has format {found}, and this keyraft reads {FRAME_VERSION}: start the keyraft that wrote it; nothing was changed", folder.display())]
+    #[error("the store in {} has format {found}, and this keyraft reads {FRAME_VERSION}: start the keyraft that wrote it; no record was changed", folder.display())]
     Version {
         /// The data folder.
         folder: PathBuf,

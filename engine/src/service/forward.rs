@@ -148,6 +148,7 @@ impl Core {
         let bytes =
             crate::codec::encode_secret(&request).map_err(|e| Failure::new(FailureKind::BadRequest, e))?;
         let removes = matches!(request, ClientRequest::RemoveClient(_) | ClientRequest::RemoveMember(_));
+        let undecided = request.undecided();
         // It replaces the primary itself.
         let hands_over = matches!(request, ClientRequest::StepDown { .. });
         drop(request);
@@ -182,7 +183,7 @@ impl Core {
             if failure.remedy() == Remedy::GiveUp
                 || last_try.saturating_duration_since(self.clock.now()) <= limits::RETRY_PAUSE
             {
-                return Err(if uncertain { failure.after_a_loss() } else { failure });
+                return Err(if uncertain { failure.after_a_loss(undecided) } else { failure });
             }
             uncertain |= failure.kind == FailureKind::Deadline;
             // A new primary needs no more waiting.

@@ -20,16 +20,29 @@ impl Core {
             self.known(member).await?;
             return self.use_at(member, &usage).await;
         }
+        if usage.at.is_some() {
+            return self.use_warm(&usage).await;
+        }
         loop {
-            let waits = self.warms_up();
-            let done = if usage.at.is_some() {
-                self.use_here(&usage).await
-            } else {
-                self.use_anywhere(&usage).await
-            };
-            match done {
-                // Nobody else could: this member can soon, or has waited for it in vain.
+            let waits = self.awaits_word();
+            match self.use_anywhere(&usage).await {
+                // Nobody else could: this member can once it has the group's word, or has waited for it in vain.
                 Err(failure) if waits && failure.remedy() != Remedy::GiveUp => {
+                    tokio::time::sleep(limits::RETRY_PAUSE).await;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// A use at this very member. One that has just started has its keys, and knows of each once it has proved it: that is
+    /// waited for a little, and only then is a key said not to be there.
+    async fn use_warm(&self, usage: &UseRequest) -> Result<Answer, Failure> {
+        let end = self.clock.now() + limits::WARM_UP_WAIT;
+        loop {
+            let waits = self.warms_up() && self.clock.now() < end;
+            match self.use_here(usage).await {
+                Err(failure) if waits && failure.kind == FailureKind::NotInSync => {
                     tokio::time::sleep(limits::RETRY_PAUSE).await;
                 }
                 done => return done,

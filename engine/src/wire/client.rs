@@ -1,5 +1,6 @@
 //! What clients ask. A client may ask any member; the service carries it to the member that can answer.
 
+use super::failure::Undecided;
 use super::member::{Compared, ComparisonTotals};
 use super::slot::{SlotCall, SlotReply};
 use super::telemetry::{MemberPulse, Operation};
@@ -114,6 +115,41 @@ pub enum ClientRequest {
     },
     /// Sets an attribute of an agreed object if it still has a certain value.
     CompareAndSet(Box<CompareAndSet>),
+}
+
+impl ClientRequest {
+    /// What an attempt without an answer leaves undecided.
+    pub fn undecided(&self) -> Undecided {
+        match self {
+            Self::Slot(call) => call.ask.undecided(),
+            Self::Delete(_) | Self::CompareAndSet(_) => Undecided::Changing,
+            Self::Status
+            | Self::List { .. }
+            | Self::Show(_)
+            | Self::Use(_)
+            | Self::Coverage { .. }
+            | Self::Synchronize
+            | Self::Check
+            | Self::Clients
+            | Self::Pulses
+            | Self::Explain { .. } => Undecided::Nothing,
+            Self::Create(_)
+            | Self::Import(_)
+            | Self::Invite { .. }
+            | Self::InviteStandby { .. }
+            | Self::RemoveMember(_)
+            | Self::StepDown { .. }
+            | Self::Recover
+            | Self::RecoverMember(_)
+            | Self::SetOption(_)
+            | Self::SetPin { .. }
+            | Self::AddClient { .. }
+            | Self::RemoveClient(_)
+            | Self::SetDuty { .. }
+            | Self::SetPriority { .. }
+            | Self::Adopt(_) => Undecided::Making,
+        }
+    }
 }
 
 /// "If this attribute still has this value, set it to that": one step, whoever else changes the object.

@@ -73,6 +73,18 @@ pub enum FailureKind {
     Standby,
 }
 
+/// What an attempt without an answer leaves undecided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undecided {
+    /// Nothing that a later refusal could contradict: it changes nothing that others see.
+    Nothing,
+    /// Whether something is made or set.
+    Making,
+    /// Whether an object is changed or destroyed. Whoever repeats that under its request is told what came of it, so that
+    /// the object's absence stands.
+    Changing,
+}
+
 /// A failure as it travels. The message says what, why and what to do; never a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
@@ -111,15 +123,19 @@ impl Failure {
         )
     }
 
-    /// What is known of a change whose earlier attempt got no answer. That attempt may yet be carried out, so this
-    /// failure stands only where every attempt fails alike, or where the group has told what came of the request.
+    /// What is known of a request whose earlier attempt got no answer, if this is said of a later one. The earlier one may
+    /// yet be carried out.
     #[must_use]
-    pub fn after_a_loss(self) -> Self {
-        let stands = matches!(
-            self.kind,
-            FailureKind::BadRequest | FailureKind::Forbidden | FailureKind::Deadline | FailureKind::NotFound
-        );
-        if stands || self.tells_absence() {
+    pub fn after_a_loss(self, of: Undecided) -> Self {
+        let stands = match of {
+            Undecided::Nothing => true,
+            Undecided::Changing if self.tells_absence() => true,
+            // Every attempt fails like this.
+            Undecided::Making | Undecided::Changing => {
+                matches!(self.kind, FailureKind::BadRequest | FailureKind::Deadline)
+            }
+        };
+        if stands {
             return self;
         }
         let text =
@@ -173,15 +189,27 @@ mod tests {
 
     #[test]
     fn a_refusal_of_a_repeat_says_nothing_of_the_first_attempt() {
-        let after = |kind| Failure::new(kind, "why").after_a_loss();
-        for kind in [FailureKind::Refused, FailureKind::TokenRefused { code: 6 }, FailureKind::Expired] {
-            let doubted = after(kind);
+        let after = |of, kind| Failure::new(kind, "why").after_a_loss(of);
+        let doubted = [
+            FailureKind::Refused,
+            FailureKind::Forbidden,
+            FailureKind::TokenRefused { code: 6 },
+            FailureKind::Expired,
+        ];
+        for (of, kind) in [Undecided::Making, Undecided::Changing]
+            .into_iter()
+            .flat_map(|of| doubted.clone().map(|kind| (of, kind)))
+            .chain([(Undecided::Making, FailureKind::NotFound)])
+        {
+            let doubted = after(of, kind);
             assert_eq!((&doubted.kind, doubted.remedy()), (&FailureKind::Deadline, Remedy::TryAgain));
             assert!(doubted.message.ends_with("the last one: why"), "{doubted}");
         }
         let absent = FailureKind::TokenRefused { code: CKR_KEY_HANDLE_INVALID };
-        for kind in [FailureKind::BadRequest, FailureKind::Forbidden, FailureKind::NotFound, absent] {
-            assert_eq!(after(kind.clone()), Failure::new(kind, "why"));
+        for kind in [FailureKind::BadRequest, FailureKind::NotFound, absent] {
+            assert_eq!(after(Undecided::Changing, kind.clone()), Failure::new(kind, "why"));
         }
+        let wrong_pin = FailureKind::TokenRefused { code: 0xA0 };
+        assert_eq!(after(Undecided::Nothing, wrong_pin.clone()), Failure::new(wrong_pin, "why"));
     }
 }

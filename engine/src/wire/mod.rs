@@ -13,7 +13,7 @@ pub use client::{
     CreateKey, Deletion, GroupStatus, ImportKey, KeyTemplate, MemberStatus, ObjectRow, SecretBytes, UseKind,
     UseRequest,
 };
-pub use failure::{Failure, FailureKind, Remedy, is_doubtful};
+pub use failure::{Failure, FailureKind, Remedy, Undecided, is_doubtful};
 pub use join::{Delivery, JoinAnswer, JoinRequest, Roster, RosterRow};
 pub use member::{
     Compared, Comparison, ComparisonTotals, Fitness, MemberAnswer, MemberRequest, ObjectReport, ObjectStatus,

@@ -2,6 +2,7 @@
 //! has one ([`FailureKind::TokenRefused`](super::FailureKind::TokenRefused)). Order of variants is the wire format.
 
 use super::client::{SecretBytes, UseKind};
+use super::failure::Undecided;
 use crate::clock::UnixMillis;
 use crate::domain::{
     AttributeRecord, Attributes, ClientId, Envelope, Generation, GroupId, LogIndex, Mechanism, MechanismInfo,
@@ -182,6 +183,29 @@ pub enum SlotRequest {
         /// Bytes, at most [`RANDOM_MAX_BYTES`](crate::limits::RANDOM_MAX_BYTES).
         bytes: u32,
     },
+}
+
+impl SlotRequest {
+    /// What an attempt without an answer leaves undecided. A session object that nobody was told of is nobody's.
+    pub fn undecided(&self) -> Undecided {
+        match self {
+            Self::Make { keep: Keep::Agreed, .. }
+            | Self::SetPin { .. }
+            | Self::InitPin { .. }
+            | Self::InitToken { .. } => Undecided::Making,
+            Self::SetAttributes { key: KeyRef::Object(_), .. } | Self::Destroy { .. } => Undecided::Changing,
+            Self::Info
+            | Self::Login { .. }
+            | Self::Renew
+            | Self::Find { .. }
+            | Self::Read(_)
+            | Self::Make { keep: Keep::Session, .. }
+            | Self::SetAttributes { key: KeyRef::Session { .. }, .. }
+            | Self::Use { .. }
+            | Self::Wrap { .. }
+            | Self::Random { .. } => Undecided::Nothing,
+        }
+    }
 }
 
 /// Where a new object shall live.

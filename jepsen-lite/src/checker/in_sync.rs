@@ -2,7 +2,7 @@
 //! the member's standing is asked before and after; one that was in sync both times must have had the key. `absent`: it knows of
 //! no such key; `lacking`: it knows of it, and its token does not hold it.
 
-use super::{Facts, Finding, NOTHING_LOOKED_AT};
+use super::{Facts, Finding};
 use crate::edn::Value;
 use crate::history::Function;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ impl Tries {
         let few = all >= TRIES_MIN && self.answered * 100 < all * ANSWERED_PERCENT;
         let Self { answered, .. } = self;
         few.then(|| {
-            format!("{answered} of {all} tries {whose} were answered: as good as {NOTHING_LOOKED_AT}")
+            format!("{answered} of {all} tries {whose} were answered: who is silent keeps no promise")
         })
     }
 }
@@ -125,7 +125,10 @@ mod tests {
             story.told(look)
         };
         assert!(told(3, true).passes() && told(19, false).passes());
-        complains(&told(19, true), "1 of 20 tries of member 1, in sync, were answered: as good as nothing");
+        complains(
+            &told(19, true),
+            "1 of 20 tries of member 1, in sync, were answered: who is silent keeps no promise",
+        );
         complains(&told(99, false), "31 of 130 tries of all members were answered");
     }
 

@@ -5,7 +5,7 @@ use crate::nemesis::Fault;
 use keyraft_engine::telemetry::Event;
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -16,6 +16,7 @@ const PANICKED: i32 = 101;
 const BY_SIGNAL: &str = "ended by signal ";
 const BY_FORCE: &str = "it was ended by signal 9";
 const BY_PANIC: &str = "it panicked";
+const UNREADABLE: &str = "its log cannot be read";
 const IN_ORDER: &str = "it ended with 0";
 
 /// Why the member's process was started again, by what was added to the log since; `heard` is how far it was read, in bytes.
@@ -25,10 +26,15 @@ pub fn since(log: &Path, heard: &mut u64) -> Vec<String> {
         file.seek(SeekFrom::Start(*heard))?;
         file.read_to_end(&mut text)
     });
-    // A log that is not there yet says nothing; the end of a line that is being written comes next time.
-    let Some(end) = read.ok().and_then(|_| text.iter().rposition(|byte| *byte == b'\n')) else {
-        return Vec::new();
-    };
+    match read {
+        // It is not there yet.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
+        // What cannot be read may hide an end: nobody is to take that for silence.
+        Err(error) => return vec![format!("{UNREADABLE}: {error}")],
+        Ok(_) => {}
+    }
+    // The end of a line that is being written comes next time.
+    let Some(end) = text.iter().rposition(|byte| *byte == b'\n') else { return Vec::new() };
     *heard += end as u64 + 1;
     String::from_utf8_lossy(&text[..end]).lines().filter_map(started_again).collect()
 }
@@ -63,7 +69,7 @@ pub fn excused(why: &str, faults: &BTreeSet<Fault>) -> bool {
     match why {
         BY_FORCE => faults.iter().any(hangs),
         IN_ORDER => false,
-        _ if why.starts_with(BY_PANIC) || why.contains(BY_SIGNAL) => false,
+        _ if why.starts_with(UNREADABLE) || why.starts_with(BY_PANIC) || why.contains(BY_SIGNAL) => false,
         _ => faults.iter().any(ends),
     }
 }
@@ -86,6 +92,10 @@ mod tests {
         let mut log = tempfile::NamedTempFile::new().expect("is made");
         let mut heard = 0;
         assert_eq!(since(Path::new("/nonexistent/log"), &mut heard), Vec::<String>::new());
+        let folder = tempfile::tempdir().expect("is made");
+        let unreadable = since(folder.path(), &mut heard);
+        assert!(unreadable[0].starts_with(UNREADABLE), "{unreadable:?}");
+        assert!(!excused(&unreadable[0], &BTreeSet::from([Fault::DiskFull])));
         write!(log, "ready code=\"KR1000\"\n{}", line("it panicked")).expect("is written");
         let half = line("it was ended by signal 11");
         write!(log, "{}", &half[..80]).expect("is written");

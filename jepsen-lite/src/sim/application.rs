@@ -1,7 +1,7 @@
 //! One simulated application on the virtual slot: its login, its request ids, and what each of the workload's calls becomes,
 //! as the PKCS#11 module does it.
 
-use super::asks::{Asked, Asker, Lost};
+use super::asks::{Asker, Lost};
 use super::network::guard;
 use crate::watch::AES_ECB;
 use crate::workload::{Call, Outcome, Told, joined, parted, value_of};
@@ -170,9 +170,9 @@ impl Application {
                 self.client = None;
                 let change = self.next_request().await?;
                 let asked = self.asker.ask(self.slot_call(ask(change)), Pace::Slow).await;
-                self.heard(surely(asked)?)
+                self.heard(asked.answer?)
             }
-            answer => self.heard(surely(Asked { answer, ..asked })?),
+            answer => self.heard(answer?),
         }
     }
 
@@ -342,14 +342,6 @@ fn object(key: i64) -> ObjectId {
 
 fn number(object: ObjectId) -> i64 {
     i64::try_from(object.0).unwrap_or(i64::MAX)
-}
-
-/// What came of a change, as the module tells it.
-fn surely(asked: Asked) -> Tried<Answer> {
-    match asked.answer {
-        Err(Lost::Failed(failure)) if asked.lost_one => Err(Lost::Failed(failure.after_a_loss())),
-        answer => answer,
-    }
 }
 
 fn told(lost: &Lost) -> String {

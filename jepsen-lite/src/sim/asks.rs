@@ -55,6 +55,18 @@ struct Errand {
     first: bool,
 }
 
+impl Errand {
+    fn ends(self, lost: Lost) -> Asked {
+        let lost = match lost {
+            Lost::Failed(failure) if self.lost_one => {
+                Lost::Failed(failure.after_a_loss(self.request.undecided()))
+            }
+            lost => lost,
+        };
+        Asked { answer: Err(lost), lost_one: self.lost_one }
+    }
+}
+
 /// How an attempt at a member ended.
 enum Next {
     End(Result<Answer, Lost>),
@@ -97,11 +109,11 @@ impl Asker {
             let is_final = matches!(&failed, Lost::Failed(failure) if failure.remedy() == Remedy::GiveUp);
             let left = left(errand.deadline);
             if is_final || left.is_zero() {
-                return Asked { answer: Err(failed), lost_one: errand.lost_one };
+                return errand.ends(failed);
             }
             tokio::time::sleep(pause.min(left)).await;
             if pause >= left {
-                return Asked { answer: Err(failed), lost_one: errand.lost_one };
+                return errand.ends(failed);
             }
             pause = (pause * 2).min(PAUSE_MAX);
         }

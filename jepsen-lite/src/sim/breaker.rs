@@ -8,10 +8,9 @@ use super::recorder::Recorder;
 use super::storm;
 use super::world::{Unanswered, World};
 use crate::dice::Dice;
-use crate::edn::Value;
-use crate::history::{Event, Function};
 use crate::limits;
 use crate::nemesis::{Fault, Hit, Strike, events, hit};
+use crate::watch;
 use keyraft_engine::consensus::model_disk::DiskFault;
 use keyraft_engine::domain::MemberId;
 use keyraft_engine::token::TokenFault;
@@ -106,12 +105,7 @@ impl<'a> Breaker<'a> {
         while let Some((member, why)) = self.world.ended.pop_front() {
             let leaves_no_choice = |(fault, hit): &(Fault, usize)| *hit == member && fault.ends_processes();
             let excused = !why.starts_with(PANICKED) && self.lately.iter().any(leaves_no_choice);
-            let value = Value::map([
-                ("member", Value::Int(member as i64)),
-                ("why", Value::Text(why)),
-                ("excused", Value::Bool(excused)),
-            ]);
-            self.recorder.take(Event::nemesis(Function::Ended, value));
+            self.recorder.take(watch::ended(member, why, excused));
         }
     }
 

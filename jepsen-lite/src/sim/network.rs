@@ -9,7 +9,7 @@ use keyraft_engine::health::DEAD_AFTER;
 use keyraft_engine::limits::{FRAME_MAX_BYTES, SILENCE_MAX, UNACKNOWLEDGED_MAX};
 use keyraft_engine::transport::pki::Named;
 use keyraft_engine::transport::{Caller, ConnectionId, LinkError};
-use keyraft_engine::wire::Response;
+use keyraft_engine::wire::{MemberRequest, Request, Response, Undecided};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -95,8 +95,8 @@ struct Pending {
     to: Place,
     since: u64,
     sure: bool,
-    /// It came twice.
-    doubled: bool,
+    /// It came twice, and leaves this undecided if one copy is lost.
+    doubled: Option<Undecided>,
     answer: oneshot::Sender<Result<Vec<u8>, LinkError>>,
 }
 
@@ -276,7 +276,7 @@ impl Network {
         let (call, since) = (inner.calls, inner.now);
         inner
             .pending
-            .insert(call, Pending { from: way.from, to: way.to, since, sure, doubled: false, answer });
+            .insert(call, Pending { from: way.from, to: way.to, since, sure, doubled: None, answer });
         let Way { from, to, caller, bearer, connection } = way;
         inner.search.asked(from, to, &request);
         let incoming = Incoming { call, caller, bearer, connection, request };
@@ -352,7 +352,7 @@ impl Inner {
             let again = match &parcel {
                 Parcel::Request { to, incoming, from } => {
                     if let Some(pending) = self.pending.get_mut(&incoming.call) {
-                        pending.doubled = true;
+                        pending.doubled = Some(undecided(&incoming.request));
                     }
                     Some(Parcel::Request { to: *to, incoming: copied(incoming), from: *from })
                 }
@@ -396,7 +396,10 @@ impl Inner {
                 if let Err(LinkError::Unreachable(_)) = &outcome {
                     self.missed(pending.from, pending.to);
                 }
-                let outcome = if pending.doubled { believed(outcome) } else { outcome };
+                let outcome = match pending.doubled {
+                    Some(undecided) => believed(outcome, undecided),
+                    None => outcome,
+                };
                 // The caller may have stopped waiting.
                 let _ = pending.answer.send(outcome);
             }
@@ -448,11 +451,24 @@ impl Inner {
     }
 }
 
+/// What a request leaves undecided that came twice.
+fn undecided(request: &[u8]) -> Undecided {
+    match decode::<Request>(request, FRAME_MAX_BYTES) {
+        Ok(Request::Client(asked)) => asked.undecided(),
+        Ok(Request::Member(MemberRequest::Forward(asked))) => asked.undecided(),
+        Ok(Request::Member(_) | Request::Join(_)) | Err(_) => Undecided::Making,
+    }
+}
+
 /// Real connections deliver nothing twice: a request comes twice where one broke and its caller asked again. Such a
 /// caller knows that the refusal of one copy says nothing of the other.
-fn believed(outcome: Result<Vec<u8>, LinkError>) -> Result<Vec<u8>, LinkError> {
+fn believed(outcome: Result<Vec<u8>, LinkError>, of: Undecided) -> Result<Vec<u8>, LinkError> {
     match outcome.as_deref().map(|bytes| decode::<Response>(bytes, FRAME_MAX_BYTES)) {
-        Ok(Ok(Response::Failed(_))) => Err(LinkError::Lost),
+        Ok(Ok(Response::Failed(failure))) if failure.clone().after_a_loss(of) != failure => {
+            Err(LinkError::Lost)
+        }
+        // The other copy may come once somebody listens.
+        Err(LinkError::Unreachable(_)) => Err(LinkError::Lost),
         _ => outcome,
     }
 }

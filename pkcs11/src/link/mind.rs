@@ -4,8 +4,7 @@
 use crate::config::GroupConfig;
 use keyraft_engine::balance::{Balancer, Budget, Order};
 use keyraft_engine::clock::Clock;
-use keyraft_engine::health::Pace;
-use keyraft_engine::health::{Call, Class, Outcome, Standing, Try, Watch};
+use keyraft_engine::health::{Call, Class, Outcome, Pace, Standing, Try, Watch};
 use parking_lot::Mutex;
 use std::time::Instant;
 

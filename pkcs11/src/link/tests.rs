@@ -3,9 +3,11 @@
 use super::*;
 use keyraft_engine::balance::Ranking;
 use keyraft_engine::codec;
-use keyraft_engine::domain::{LogIndex, Mechanism, ObjectId, Parameters};
+use keyraft_engine::domain::{ClientId, LogIndex, Mechanism, ObjectId, Parameters, RequestId};
 use keyraft_engine::limits;
-use keyraft_engine::wire::{ClientName, Hello, KeyRef, Request, Response, SecretBytes, SlotAnswer, UseKind};
+use keyraft_engine::wire::{
+    Change, ClientName, Hello, KeyRef, Request, Response, Role, SecretBytes, SlotAnswer, UseKind,
+};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -485,6 +487,37 @@ fn an_attempt_that_a_member_gave_up_is_told() {
     assert!(matches!(ended.reply, Err(Lost::Failed(_))) && ended.lost_one);
     members[0].turns(Manner::Fails(&FailureKind::Refused));
     assert!(!link.ask(use_of(1), Pace::Slow).lost_one, "nothing was begun");
+}
+
+/// A change is refused by one member while another may yet carry it out: nobody is told that it was not made.
+#[test]
+fn a_refusal_after_a_lost_attempt_decides_nothing() {
+    let _turn = TURN.lock();
+    let kinds = [&FailureKind::Deadline, &FailureKind::Refused];
+    let members = kinds.map(|kind| StandIn::new(Manner::Fails(kind)));
+    let (timeout, ranking) = (Duration::from_millis(1500), Ranking::RoundRobin);
+    let link = Link::new(&GroupConfig { timeout, ranking, ..group(&members) });
+    let change = Change {
+        request: RequestId { client: ClientId { born: LogIndex(1), nonce: 1 }, sequence: 1 },
+        watermark: 1,
+    };
+    let destroy = SlotCall { ask: SlotRequest::Destroy { change, object: ObjectId(1) }, ..use_of(0) };
+    let mut lost = 0;
+    for _ in 0..4 {
+        let ended = link.ask(destroy.clone(), Pace::Slow);
+        let Err(Lost::Failed(failure)) = ended.reply else { panic!("a refusal is told") };
+        let expected = if ended.lost_one { FailureKind::Deadline } else { FailureKind::Refused };
+        assert_eq!(failure.kind, expected, "{failure}");
+        lost += u32::from(ended.lost_one);
+    }
+    assert!(lost > 0, "every call began with the member that refuses");
+    // A login changes nothing: that the PIN is wrong stands.
+    let (role, pin, attempt) = (Role::User, SecretBytes(vec![1].into()), change.request);
+    let login = SlotCall { ask: SlotRequest::Login { role, pin, attempt }, ..use_of(0) };
+    for _ in 0..4 {
+        let ended = link.ask(login.clone(), Pace::Slow);
+        assert!(matches!(ended.reply, Err(Lost::Failed(failure)) if failure.kind == FailureKind::Refused));
+    }
 }
 
 #[test]

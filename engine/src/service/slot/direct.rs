@@ -126,7 +126,13 @@ impl Core {
     /// The same; the failure bears `code`.
     fn held_here(&self, object: ObjectId, code: u64) -> Result<ContentKey, Failure> {
         let name = self.agreed.read(|state| self.here(state, object));
-        name.ok_or_else(|| Failure::pkcs11(code, format!("{} holds no object {object}", self.me)))
+        name.ok_or_else(|| {
+            if self.warms_up() {
+                let text = format!("{} has just started and goes through its token", self.named(self.me));
+                return Failure::new(FailureKind::NotInSync, text);
+            }
+            Failure::pkcs11(code, format!("{} holds no object {object}", self.me))
+        })
     }
 
     /// The same request with the objects of this member alone named as session objects. Refuses handles of what is
