@@ -1,12 +1,14 @@
 //! `jepsen-lite`: breaks a group of keyraft members on purpose, and judges what its clients were told.
 
 mod simulated;
+mod terminal;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use keyraft_engine::mutant::Mutant;
 use keyraft_jepsen_lite::checker::Findings;
 use keyraft_jepsen_lite::history::{HistoryError, read};
-use keyraft_jepsen_lite::judge::{BUDGET, judge, told};
+use keyraft_jepsen_lite::judge::{BUDGET, Judgement, judge, told};
 use keyraft_jepsen_lite::limits;
 use keyraft_jepsen_lite::nemesis::{Fault, chosen};
 use keyraft_jepsen_lite::netns::{FAULTS, Job, OUTSIDE_FAULTS, Options, is_shipped, run, work};
@@ -19,8 +21,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use terminal::say;
 
-/// Breaks a group of keyraft members on purpose, and judges what its clients were told.
+/// Breaks a group of keyraft members on purpose, and judges what its clients were told. Exit code 3: it could not be done at
+/// all, and the error says why.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
@@ -139,7 +143,7 @@ struct Run {
     #[arg(long)]
     first_failure: bool,
     /// A known mistake is switched on in all simulated members: the run is to find it.
-    #[arg(long)]
+    #[arg(long, value_parser = known_mistake)]
     mutant: Option<String>,
     /// The program under test; beside this one if left out.
     #[arg(long)]
@@ -155,13 +159,29 @@ fn workload(name: &str) -> Result<Workload, String> {
         .ok_or_else(|| format!("there is none of that name: give one of {}", known.join(", ")))
 }
 
+fn known_mistake(name: &str) -> Result<String, String> {
+    let known: Vec<&str> = Mutant::ALL.iter().map(|mutant| mutant.name()).collect();
+    let found = known.contains(&name).then(|| name.to_string());
+    found.ok_or_else(|| format!("there is none of that name: give one of {}", known.join(", ")))
+}
+
 /// How long a run of real members lasts, unless somebody says otherwise, seconds.
 const TIME: u64 = 60;
 /// What could not be judged at all.
 const BROKEN: u8 = 3;
 
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().command {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // 2 is a verdict.
+            let code = if error.use_stderr() { BROKEN } else { 0 };
+            // A reader who has gone needs no help text.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let outcome = match arguments.command {
         Command::Check { file, steps } => check(&file, steps),
         Command::Run(options) if options.rung == Rung::Sim => simulated::run(&options),
         Command::Run(options) => break_things(&options),
@@ -188,19 +208,18 @@ fn check(file: &Path, steps: u64) -> Result<u8, String> {
     let history = read(file).map_err(|error| error.to_string())?;
     let in_file = |error: HistoryError| format!("{}: {error}", file.display());
     let found = judge(&history, steps).map_err(in_file)?;
-    println!(
-        "{} operations, {} judged, {} keys, {} steps",
-        found.operations, found.judged, found.keys, found.steps
-    );
+    let Judgement { operations, judged, keys, steps, .. } = &found;
+    say(format_args!("{operations} operations, {judged} judged, {keys} keys, {steps} steps"))?;
     if let Some(window) = &found.window {
         let key = window.key.as_ref().map(|key| format!(" of '{key}'")).unwrap_or_default();
-        println!("no order{key} explains line {}; what cannot be put in order:", history.line(window.to));
+        let line = history.line(window.to);
+        say(format_args!("no order{key} explains line {line}; what cannot be put in order:"))?;
         for event in window.calls.iter().chain([&window.to]) {
             let what = history.events.get(*event).map(told).unwrap_or_default();
-            println!("  line {}: {what}", history.line(*event));
+            say(format_args!("  line {}: {what}", history.line(*event)))?;
         }
     }
-    println!("{}", found.verdict);
+    say(found.verdict)?;
     Ok(match found.verdict {
         Verdict::Linearizable => 0,
         Verdict::NotLinearizable => 1,
@@ -245,6 +264,14 @@ fn options(given: &Run) -> Result<Options, String> {
     let (rung, has) = if networks { ("netns", FAULTS) } else { ("outside", OUTSIDE_FAULTS) };
     if !given.seed.is_one() {
         return Err(format!("rung {rung} runs one seed at a time: give one number"));
+    }
+    let simulated = [
+        ("--mutant", given.mutant.is_some()),
+        ("--first-failure", given.first_failure),
+        ("--jobs", given.jobs.is_some()),
+    ];
+    if let Some((word, _)) = simulated.into_iter().find(|(_, is_given)| *is_given) {
+        return Err(format!("{word} is for rung sim alone: rung {rung} does not know it"));
     }
     if networks && !rustix::process::geteuid().is_root() {
         return Err("network namespaces need root: run as root".into());
@@ -299,6 +326,7 @@ fn options(given: &Run) -> Result<Options, String> {
 fn break_things(given: &Run) -> Result<u8, String> {
     static STOP: AtomicBool = AtomicBool::new(false);
     let options = options(given)?;
+    report::begin(&given.out)?;
     listen_for_the_end(&STOP)?;
     let bar = ProgressBar::new_spinner();
     bar.set_style(
@@ -316,30 +344,31 @@ fn break_things(given: &Run) -> Result<u8, String> {
     let history = history?;
     report::keep(&given.out, &history)?;
     let findings = report::make(&given.out, &history)?;
-    let code = show(&findings);
-    println!("papers: {}", given.out.display());
-    println!("again: {}", options.command);
+    let code = show(&findings)?;
+    say(format_args!("papers: {}", given.out.display()))?;
+    say(format_args!("again: {}", options.command))?;
     Ok(code)
 }
 
 fn papers(folder: &Path) -> Result<u8, String> {
     let history = read(&folder.join(report::HISTORY)).map_err(|error| error.to_string())?;
-    Ok(show(&report::make(folder, &history)?))
+    show(&report::make(folder, &history)?)
 }
 
-fn show(findings: &Findings) -> u8 {
+fn show(findings: &Findings) -> Result<u8, String> {
     for finding in &findings.all {
         let mark = if finding.passes() { "ok  " } else { "FAIL" };
         let numbers: Vec<String> =
             finding.numbers.iter().map(|(name, number)| format!("{name} {number}")).collect();
-        println!("{mark} {}: {}; {}", finding.name, finding.looked, numbers.join(", "));
+        let numbers = if numbers.is_empty() { String::new() } else { format!("; {}", numbers.join(", ")) };
+        say(format_args!("{mark} {}: {}{numbers}", finding.name, finding.looked))?;
         for complaint in &finding.complaints {
-            println!("       {complaint}");
+            say(format_args!("       {complaint}"))?;
         }
         if finding.wrong > finding.complaints.len() {
-            println!("       and {} more", finding.wrong - finding.complaints.len());
+            say(format_args!("       and {} more", finding.wrong - finding.complaints.len()))?;
         }
     }
-    println!("{}", findings.judgement.verdict);
-    u8::from(!findings.pass())
+    say(findings.judgement.verdict)?;
+    Ok(u8::from(!findings.pass()))
 }

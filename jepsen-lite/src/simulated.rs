@@ -1,9 +1,11 @@
 //! Runs of simulated seeds at the terminal.
 
+use crate::terminal::say;
 use crate::{Run, listen_for_the_end};
 use indicatif::{ProgressBar, ProgressStyle};
 use keyraft_engine::clock::Clock;
 use keyraft_jepsen_lite::nemesis::{Fault, chosen};
+use keyraft_jepsen_lite::report;
 use keyraft_jepsen_lite::sim::{BY_VALUE, FAULTS, One, Options, Plan, Sum, judged, many};
 use keyraft_jepsen_lite::workload::Workload;
 use std::collections::BTreeMap;
@@ -62,14 +64,18 @@ fn again(given: &Run, seed: u64) -> String {
 /// One seed in this process; its results go to standard output.
 pub fn one(given: &Run, keep: bool) -> Result<u8, String> {
     let one = judged(&options(given)?, &given.out, keep)?;
-    println!("{}", one.to_json());
+    say(one.to_json())?;
     Ok(u8::from(!one.passes))
 }
 
 /// Many seeds, each in a process of its own.
 pub fn run(given: &Run) -> Result<u8, String> {
     static STOP: AtomicBool = AtomicBool::new(false);
+    if given.keyraft.is_some() || given.module.is_some() {
+        return Err("--keyraft and --module are for real members: rung sim has its own in it".into());
+    }
     let options = options(given)?;
+    report::begin(&given.out)?;
     let faults = options.faults;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let plan = Plan {
@@ -87,7 +93,7 @@ pub fn run(given: &Run) -> Result<u8, String> {
     let style = ProgressStyle::default_bar().template("{elapsed} {wide_bar} {pos}/{len} seeds, {msg}");
     bar.set_style(style.map_err(|error| error.to_string())?);
     bar.enable_steady_tick(Duration::from_millis(200));
-    let began = Clock.now();
+    let (began, mut untold) = (Clock.now(), None);
     let sum = many(&plan, &STOP, &mut |sum, one| {
         bar.set_position(sum.seeds);
         let so_far = format!("{} failed, {} operations", sum.failed.len(), sum.operations);
@@ -96,29 +102,35 @@ pub fn run(given: &Run) -> Result<u8, String> {
             eprintln!("{} seeds, {so_far}", sum.seeds);
         }
         bar.set_message(so_far);
-        if !one.passes {
-            bar.suspend(|| fails(given, &plan, one));
+        if !one.passes
+            && let Err(why) = bar.suspend(|| fails(given, &plan, one))
+        {
+            untold.get_or_insert(why);
+            STOP.store(true, Ordering::Relaxed);
         }
     })?;
     bar.finish_and_clear();
-    summary(&sum, Clock.now().saturating_duration_since(began));
+    if let Some(why) = untold {
+        return Err(why);
+    }
+    summary(&sum, Clock.now().saturating_duration_since(began))?;
     if given.seed.is_one() && sum.seeds == 1 {
-        println!("papers: {}", given.out.display());
-        println!("again: {}", again(given, given.seed.first));
+        say(format_args!("papers: {}", given.out.display()))?;
+        say(format_args!("again: {}", again(given, given.seed.first)))?;
     }
     if STOP.load(Ordering::Relaxed) {
         return Err("stopped".into());
     }
     if given.mutant.is_some() {
-        return Ok(caught(&sum));
+        return caught(&sum);
     }
     if sum.seeds < COVERED_FROM {
-        println!("coverage of all seeds is asked from {COVERED_FROM} seeds on");
+        say(format_args!("coverage of all seeds is asked from {COVERED_FROM} seeds on"))?;
         return Ok(u8::from(!sum.failed.is_empty()));
     }
     let missed = missed(&sum, &faults, options.workload);
     for missed in &missed {
-        println!("FAIL coverage of all seeds: {missed}");
+        say(format_args!("FAIL coverage of all seeds: {missed}"))?;
     }
     Ok(u8::from(!sum.failed.is_empty() || !missed.is_empty()))
 }
@@ -149,48 +161,52 @@ fn missed(sum: &Sum, faults: &[Fault], workload: Workload) -> Vec<String> {
 }
 
 /// A mistake that no seed finds is a fault of ours.
-fn caught(sum: &Sum) -> u8 {
+fn caught(sum: &Sum) -> Result<u8, String> {
     match sum.failed.iter().find_map(|one| Some((one, one.broken_promise()?))) {
         Some((one, promise)) => {
-            println!("caught by seed {} after {} seeds: {promise}", one.seed, sum.seeds);
-            0
+            say(format_args!("caught by seed {} after {} seeds: {promise}", one.seed, sum.seeds))?;
+            Ok(0)
         }
         None => {
-            println!("not caught by {} seeds", sum.seeds);
-            1
+            say(format_args!("not caught by {} seeds", sum.seeds))?;
+            Ok(1)
         }
     }
 }
 
-fn fails(given: &Run, plan: &Plan, one: &One) {
-    println!("FAIL seed {}", one.seed);
+fn fails(given: &Run, plan: &Plan, one: &One) -> Result<(), String> {
+    say(format_args!("FAIL seed {}", one.seed))?;
     for complaint in &one.complaints {
-        println!("       {complaint}");
+        say(format_args!("       {complaint}"))?;
     }
-    println!("       papers: {}", plan.folder(one.seed).display());
-    println!("       again: {}", again(given, one.seed));
+    let papers = plan.folder(one.seed);
+    if papers.join(report::HISTORY).exists() {
+        say(format_args!("       papers: {}", papers.display()))?;
+    }
+    say(format_args!("       again: {}", again(given, one.seed)))
 }
 
-fn summary(sum: &Sum, took: Duration) {
+fn summary(sum: &Sum, took: Duration) -> Result<(), String> {
     let seconds = took.as_secs_f64().max(0.001);
     let lived = sum.lived_ms as f64 / 1000.0;
-    println!(
+    say(format_args!(
         "{} seeds, {} failed; {:.2} simulated hours in {seconds:.0} s ({:.0} seeds an hour, {:.0} simulated seconds a second)",
         sum.seeds,
         sum.failed.len(),
         lived / 3600.0,
         sum.seeds as f64 * 3600.0 / seconds,
         lived / seconds
-    );
-    println!(
+    ))?;
+    say(format_args!(
         "{} operations, {} answered; {} primaries, {} snapshots, {} processes that ended by themselves",
         sum.operations, sum.answered, sum.primaries, sum.snapshots, sum.ended
-    );
+    ))?;
     for (checker, seeds) in &sum.blind {
-        println!("'{checker}' had nothing to look at in {seeds} seeds");
+        say(format_args!("'{checker}' had nothing to look at in {seeds} seeds"))?;
     }
     let commits: Vec<String> = sum.commits.iter().map(|(fault, count)| format!("{fault} {count}")).collect();
     if !commits.is_empty() {
-        println!("changes answered under faults: {}", commits.join(", "));
+        say(format_args!("changes answered under faults: {}", commits.join(", ")))?;
     }
+    Ok(())
 }

@@ -66,3 +66,39 @@ fn what_is_no_history_is_an_error_that_says_where() {
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(said.contains("line 2") && said.contains(":type"), "{said}");
 }
+
+#[test]
+fn what_is_asked_wrongly_is_no_verdict() {
+    let run =
+        |words: &[&str]| Command::new(env!("CARGO_BIN_EXE_jepsen-lite")).args(words).output().expect("runs");
+    let file = tempfile::NamedTempFile::new().expect("is made");
+    let path = file.path().display().to_string();
+    for (words, why) in [
+        (&["check"][..], "required"),
+        (&["run", "--rung", "sim", "--mutant", "nonesuch"], "none of that name"),
+        (&["run", "--rung", "sim", "--module", "x.so"], "real members"),
+        (&["run", "--rung", "sim", "--out", &path], &path),
+    ] {
+        let output = run(words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{words:?}: {said}");
+        assert!(said.contains(why) && output.stdout.is_empty(), "{words:?}: {said}");
+    }
+    assert_eq!(run(&["--help"]).status.code(), Some(0));
+}
+
+/// As in `jepsen-lite check FILE | head -1`, and on a full disk.
+#[test]
+fn a_reader_who_has_heard_enough_is_no_error_and_a_full_disk_is_one() {
+    let told = |stdout: std::process::Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_jepsen-lite"));
+        command.arg("check").arg(own("register-stale.log")).stdout(stdout).output().expect("runs")
+    };
+    let (reader, writer) = std::io::pipe().expect("is made");
+    drop(reader);
+    let gone = told(writer.into());
+    assert_eq!((gone.status.code(), gone.stderr.as_slice()), (Some(1), &b""[..]));
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("opens");
+    let full = told(full.into());
+    assert_eq!(full.status.code(), Some(3), "{}", String::from_utf8_lossy(&full.stderr));
+}

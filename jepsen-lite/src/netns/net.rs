@@ -5,6 +5,7 @@ use super::leaks::Ear;
 use super::switch::Switch;
 use super::tun;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -22,7 +23,9 @@ pub struct Net {
 /// Runs a command to its end, which must be good.
 pub fn run(words: &[&str]) -> Result<(), String> {
     let Some((program, rest)) = words.split_first() else { return Ok(()) };
-    let done = Command::new(program).args(rest).output().map_err(|error| format!("{program}: {error}"))?;
+    // Ctrl-C is for us alone: what we begin we end.
+    let done = Command::new(program).args(rest).process_group(0).output();
+    let done = done.map_err(|error| format!("{program}: {error}"))?;
     if done.status.success() {
         return Ok(());
     }

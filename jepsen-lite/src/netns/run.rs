@@ -9,6 +9,7 @@ use crate::edn::Value;
 use crate::history::{Event, Function, History, parse};
 use crate::limits;
 use crate::nemesis::Fault;
+use crate::report;
 use crate::watch::{self, News};
 use crate::weak::Mode;
 use crate::workload::{Workload, mark};
@@ -102,7 +103,11 @@ pub fn run(options: &Options, stop: &AtomicBool, told: &mut dyn FnMut(&str)) -> 
         outcome
     });
     cluster.keep_logs(&options.out);
-    outcome?;
+    if let Err(why) = outcome {
+        // What was heard until then: somebody may want to look.
+        report::keep(&options.out, &recorder.end())?;
+        return Err(format!("{why}; the history until then is in {}", options.out.display()));
+    }
     told("every member lists and proves its keys");
     look.last(&cluster, &recorder, stop);
     // Nothing has been broken since all was whole.

@@ -24,6 +24,29 @@ fn create(path: &Path) -> Result<BufWriter<File>, String> {
     File::create(path).map(BufWriter::new).map_err(told(path))
 }
 
+/// What a run leaves in its folder, besides the members' logs.
+const PAPERS: [&str; 7] =
+    [HISTORY, "history.edn", "results.json", "timeline.html", "rate.svg", "latency.svg", "members.log"];
+
+/// Makes a run's folder, and clears it of an earlier run's papers, so that two runs are never mixed.
+///
+/// # Errors
+/// The folder cannot be made or written.
+pub fn begin(folder: &Path) -> Result<(), String> {
+    std::fs::create_dir_all(folder).map_err(told(folder))?;
+    // What cannot be written is known before the run, not after it.
+    drop(create(&folder.join(HISTORY))?);
+    let entries = std::fs::read_dir(folder).map_err(told(folder))?;
+    for entry in entries {
+        let entry = entry.map_err(told(folder))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if PAPERS.contains(&name.as_str()) || (name.starts_with("member-") && name.ends_with(".log")) {
+            std::fs::remove_file(entry.path()).map_err(told(&entry.path()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes a run's history, in both formats.
 ///
 /// # Errors
