@@ -287,12 +287,29 @@ impl<'a> Breaker<'a> {
         Ok(Ok(()))
     }
 
+    /// Removes what an earlier try to join left in the roster, as an operator would.
+    fn remove_remains(&mut self, member: usize) -> Result<(), String> {
+        let name = format!("m{member}");
+        for other in (0..self.world.machines.len()).filter(|other| *other != member) {
+            let asked = self.world.ask(other, ClientRequest::Status, OPERATOR)?;
+            let Ok(Answer::Status(status)) = asked else { continue };
+            let remains = status.members.iter().find(|row| row.name == name).map(|row| row.member);
+            if let Some(id) = remains {
+                // Whether that was done shows when it joins.
+                let _ = self.removal(member, id)?;
+            }
+            return Ok(());
+        }
+        Ok(())
+    }
+
     fn join_anew(&mut self, member: usize, count: usize) -> Result<Result<(), String>, String> {
         if let Some(id) = self.world.network.member_at(member)
             && !self.removal(member, id)?
         {
             return Ok(Err("the group does not say that it is removed".into()));
         }
+        self.remove_remains(member)?;
         for other in (0..count).filter(|other| *other != member) {
             let invite = ClientRequest::Invite { life_seconds: INVITATION_SECONDS };
             let asked = self.world.ask(other, invite, OPERATOR)?;

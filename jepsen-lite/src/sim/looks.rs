@@ -7,6 +7,7 @@ use super::world::{Unanswered, World, asks};
 use crate::history::Function;
 use crate::limits;
 use crate::watch::{self, News, Tries, Used, use_at};
+use keyraft_engine::domain::LogIndex;
 use keyraft_engine::wire::{Answer, ClientRequest, GroupStatus, ObjectRow};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -126,7 +127,10 @@ async fn is_in_sync(network: &Network, place: usize) -> bool {
 /// As [`World::step`]; inside, what is missing.
 pub fn whole(world: &mut World) -> Result<Result<(), String>, String> {
     let all = world.machines.len();
-    for place in 0..all {
+    // What one had applied before another is asked, that one must have applied too: a member may not have heard yet how far
+    // it is behind.
+    let mut known = LogIndex(0);
+    for place in (0..all).chain(0..all) {
         let network = world.network.clone();
         let asked =
             world.wait(async move { status(&network, place, limits::LOOK).await }, limits::LOOK * 2)?;
@@ -138,6 +142,10 @@ pub fn whole(world: &mut World) -> Result<Result<(), String>, String> {
         if let Err(why) = watch::whole(place, &now, all, 0) {
             return Ok(Err(why));
         }
+        if now.applied < known {
+            return Ok(Err(format!("member {place} is behind: at {}, and another at {known}", now.applied)));
+        }
+        known = now.applied;
     }
     Ok(Ok(()))
 }

@@ -95,6 +95,8 @@ struct Pending {
     to: Place,
     since: u64,
     sure: bool,
+    /// Since when it, or its answer, is lost, milliseconds.
+    lost: Option<u64>,
     /// It came twice, and leaves this undecided if one copy is lost.
     doubled: Option<Undecided>,
     answer: oneshot::Sender<Result<Vec<u8>, LinkError>>,
@@ -274,9 +276,10 @@ impl Network {
         let mut inner = guard(&self.0);
         inner.calls += 1;
         let (call, since) = (inner.calls, inner.now);
-        inner
-            .pending
-            .insert(call, Pending { from: way.from, to: way.to, since, sure, doubled: None, answer });
+        inner.pending.insert(
+            call,
+            Pending { from: way.from, to: way.to, since, sure, lost: None, doubled: None, answer },
+        );
         let Way { from, to, caller, bearer, connection } = way;
         inner.search.asked(from, to, &request);
         let incoming = Incoming { call, caller, bearer, connection, request };
@@ -346,6 +349,7 @@ impl Inner {
         let mut chance = |of: u64| !sure && self.dice.below(1000) < of;
         let (lost, doubled, delayed) = (chance(LOST), chance(DOUBLED), chance(DELAYED));
         if lost && self.is_bad(Bad::Loses, from, to) {
+            self.note_lost(&parcel);
             return;
         }
         if doubled && self.is_bad(Bad::Doubles, from, to) {
@@ -373,6 +377,17 @@ impl Inner {
             *last
         };
         self.put(arrives, parcel);
+    }
+
+    fn note_lost(&mut self, parcel: &Parcel) {
+        let call = match parcel {
+            Parcel::Request { incoming, .. } => incoming.call,
+            Parcel::Answer { call, .. } => *call,
+            Parcel::Gone { .. } => return,
+        };
+        if let Some(pending) = self.pending.get_mut(&call) {
+            pending.lost = Some(self.now);
+        }
     }
 
     fn put(&mut self, arrives: u64, parcel: Parcel) {
@@ -435,7 +450,11 @@ impl Inner {
                 let cut = self.cuts.get(&(from, to)).or_else(|| self.cuts.get(&(to, from))).copied();
                 let paused = self.stations.get(&to).and_then(|station| station.paused);
                 let silence = if from == OUTSIDE { DEAD_AFTER } else { SILENCE_MAX };
-                over(cut, pending.since, UNACKNOWLEDGED_MAX) || over(paused, pending.since, silence)
+                // A process sends again what was lost, until its connection is given up. An application has its own patience.
+                let lost = pending.lost.filter(|_| from != OUTSIDE);
+                over(cut, pending.since, UNACKNOWLEDGED_MAX)
+                    || over(lost, pending.since, UNACKNOWLEDGED_MAX)
+                    || over(paused, pending.since, silence)
             })
             .map(|(call, _)| *call)
             .collect();

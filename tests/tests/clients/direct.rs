@@ -4,6 +4,7 @@
 use crate::faults::{Application, beside};
 use keyraft_engine::clock::Clock;
 use keyraft_engine::limits;
+use keyraft_engine::state::Duty;
 use keyraft_tests::clients::{Target, group};
 use keyraft_tests::{Group, TokenKind, turn};
 use std::time::Duration;
@@ -216,6 +217,14 @@ async fn a_members_token_is_there_while_it_answers() {
 }
 
 /// Nobody can stand in for a standby on its own slot: it says no at once.
+/// Returns once the third member itself knows its duty.
+async fn hears(group: &Group, duty: Duty) {
+    let end = Clock.now() + limits::OVERALL;
+    while group.status(2).await.members[2].duty != duty {
+        assert!(Clock.now() < end, "it does not become {duty:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standbys_own_slot_refuses_at_once() {
     let _turn = turn().await;
@@ -230,6 +239,7 @@ async fn a_standbys_own_slot_refuses_at_once() {
     .await;
     let id = group.members[2].id.to_string();
     group.json(0, &["member", "standby", &id]).await;
+    hears(&group, Duty::Standby).await;
     let (mut own, session) = beside(move || {
         let begun = Clock.now();
         assert_eq!(own.refused(&format!("aes {session} token after")), FUNCTION_REJECTED);
@@ -240,6 +250,7 @@ async fn a_standbys_own_slot_refuses_at_once() {
     })
     .await;
     group.json(0, &["member", "activate", &id]).await;
+    hears(&group, Duty::Active).await;
     beside(move || {
         let key = own.good(&format!("aes {session} token after"));
         assert_eq!(own.good(&format!("find {session} after")), format!("[{key}]"));
