@@ -53,7 +53,7 @@ const HUNTS: &[Hunt] = &[
     hunt(Mutant::ServeWithoutALease, ("fence", "partition", "12"), 8, "no use after delete"),
     hunt(Mutant::ResumeNothing, ("serve", "kill", "10"), 6, "whole in time"),
     // Several must be killed at once, and another than the last primary must stand first: one strike of a dozen.
-    hunt(Mutant::ForgetTheVote, ("serve", "kill", "4"), 12, "one primary a term"),
+    hunt(Mutant::ForgetTheVote, ("serve", "kill", "4"), 12, "processes"),
 ];
 
 /// Seeds with the mistake until one shows it; or one seed without.
