@@ -177,7 +177,11 @@ async fn keys_stay_usable_without_a_quorum() {
         group.create(left, KeyAlgorithm::Aes { bits: 128 }, "no"),
     );
     let refused = refused.await.expect("a deadline holds").expect_err("changes need a quorum");
-    assert_eq!(refused.kind, FailureKind::NoQuorum);
+    // A first attempt may have been sent to the primary before it was known to be gone: then nothing is decided.
+    assert!(matches!(refused.kind, FailureKind::NoQuorum | FailureKind::Deadline), "{refused:?}");
+    let says_why =
+        ["no primary", "quorum", "no other was elected"].iter().any(|why| refused.message.contains(why));
+    assert!(says_why, "{refused}");
     // Nor is absence believed.
     let unknown = group.call(left, ClientRequest::List { label: Some("none".into()), after: None }).await;
     assert_eq!(unknown.expect_err("not known").kind, FailureKind::NoQuorum);

@@ -13,7 +13,7 @@ use keyraft_engine::state::{Command, Outcome, State};
 /// An entry's bytes: term 5, leader 2, this index, then a command.
 pub fn entry(index: u64, command: &[u8]) -> Vec<u8> {
     const NORMAL: u32 = 1;
-    [bytes(&(5u64, 2u64, index, NORMAL)), command[1..].to_vec()].concat()
+    [bytes(&(5u64, index, NORMAL)), command[1..].to_vec()].concat()
 }
 
 fn entries() -> Vec<Vec<u8>> {
@@ -67,8 +67,8 @@ fn checkpoints_of_the_state() {
 
 #[test]
 fn messages_of_raft() {
-    let vote: Vote = codec::decode(&[1, 5, 2, 1], 4).expect("term 5 of member 2, committed");
-    let last: LogId = codec::decode(&[1, 5, 2, 9], 4).expect("entry 9");
+    let vote: Vote = codec::decode(&[1, 5, 1, 2, 1], 5).expect("term 5 of member 2, committed");
+    let last: LogId = codec::decode(&[1, 5, 9], 3).expect("entry 9");
     let content = ContentKey { object: ObjectId(7), version: Version(1), generation: Generation(1) };
     let following: Vec<_> = (10..).zip(golden("commands.txt")).map(|(i, c)| entry(i, &c)).collect();
     let seeds = vec![
