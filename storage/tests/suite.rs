@@ -327,7 +327,7 @@ fn acknowledged_damage_is_refused() {
 fn what_another_version_wrote_is_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut storage = open(folder.path());
-    futures::executor::block_on(storage.log.save_vote(&Vote::new(3, 1))).expect("votes");
+    block_on(storage.log.save_vote(&Vote::new(3, 1))).expect("votes");
     drop(storage);
     with_sled(folder.path(), |db| {
         let key = [2, 0, 0];

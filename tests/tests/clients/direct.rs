@@ -6,7 +6,7 @@ use keyraft_engine::clock::Clock;
 use keyraft_engine::limits;
 use keyraft_engine::state::Duty;
 use keyraft_tests::clients::{Target, group};
-use keyraft_tests::{Group, TokenKind, turn};
+use keyraft_tests::{Group, TokenKind, eventually, turn};
 use std::time::Duration;
 
 const KEY_HANDLE_INVALID: &str = "0x60";
@@ -216,15 +216,16 @@ async fn a_members_token_is_there_while_it_answers() {
     .await;
 }
 
-/// Nobody can stand in for a standby on its own slot: it says no at once.
 /// Returns once the third member itself knows its duty.
 async fn hears(group: &Group, duty: Duty) {
-    let end = Clock.now() + limits::OVERALL;
-    while group.status(2).await.members[2].duty != duty {
-        assert!(Clock.now() < end, "it does not become {duty:?}");
-    }
+    eventually(async || {
+        let known = group.status(2).await.members[2].duty;
+        if known == duty { Ok(()) } else { Err(format!("it is {known:?}, not {duty:?}")) }
+    })
+    .await;
 }
 
+/// Nobody can stand in for a standby on its own slot: it says no at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standbys_own_slot_refuses_at_once() {
     let _turn = turn().await;

@@ -10,7 +10,7 @@ use keyraft_engine::doors;
 use keyraft_engine::limits::FRAME_MAX_BYTES;
 use keyraft_engine::state::{Command, Outcome, State};
 
-/// An entry's bytes: term 5, leader 2, this index, then a command.
+/// An entry's bytes: term 5, this index, then a command.
 pub fn entry(index: u64, command: &[u8]) -> Vec<u8> {
     const NORMAL: u32 = 1;
     [bytes(&(5u64, index, NORMAL)), command[1..].to_vec()].concat()

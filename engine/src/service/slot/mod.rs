@@ -23,8 +23,8 @@ use crate::state::IsolatedService;
 use crate::virtual_slot::policy::{Asker, day};
 use crate::virtual_slot::sealed::{self, Opened};
 use crate::wire::{
-    Answer, ClientRequest, Failure, FailureKind, Keep, KeyRef, Remedy, Sealed, SessionName, SlotAnswer,
-    SlotCall, SlotReply, SlotRequest,
+    Answer, ClientRequest, Failure, FailureKind, KeyRef, Remedy, Sealed, SessionName, SlotAnswer, SlotCall,
+    SlotReply, SlotRequest, Undecided,
 };
 use std::sync::Arc;
 
@@ -68,24 +68,7 @@ fn answered(result: Result<SlotAnswer, Halt>) -> Answered {
 
 /// True for what only the primary does.
 pub(super) fn is_change(ask: &SlotRequest) -> bool {
-    match ask {
-        SlotRequest::Login { .. }
-        | SlotRequest::SetPin { .. }
-        | SlotRequest::InitPin { .. }
-        | SlotRequest::InitToken { .. }
-        | SlotRequest::Destroy { .. }
-        | SlotRequest::Make { keep: Keep::Agreed, .. }
-        | SlotRequest::SetAttributes { key: KeyRef::Object(_), .. } => true,
-        SlotRequest::Info
-        | SlotRequest::Renew
-        | SlotRequest::Find { .. }
-        | SlotRequest::Read(_)
-        | SlotRequest::Make { keep: Keep::Session, .. }
-        | SlotRequest::SetAttributes { key: KeyRef::Session { .. }, .. }
-        | SlotRequest::Use { .. }
-        | SlotRequest::Wrap { .. }
-        | SlotRequest::Random { .. } => false,
-    }
+    matches!(ask, SlotRequest::Login { .. }) || ask.undecided() != Undecided::Nothing
 }
 
 impl Core {
