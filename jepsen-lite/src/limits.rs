@@ -37,3 +37,6 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(200);
 pub const LOOK: Duration = Duration::from_secs(1);
 /// How long the last look at one key at one member may take, with its repetitions.
 pub const LAST_LOOK: Duration = Duration::from_secs(30);
+/// After the last call's end the group comes to rest within this: a member carries what a client gave up for as long as
+/// [`keyraft_engine::limits::OVERALL`].
+pub const REST: Duration = Duration::from_secs(30);

@@ -3,10 +3,11 @@
 use super::ask::Member;
 use super::cluster::Cluster;
 use super::recorder::Recorder;
+use crate::history::Event;
 use crate::limits;
-use crate::watch::{self, News, Tries};
+use crate::watch::{self, News, Tries, Wanted};
 use keyraft_engine::clock::Clock;
-use keyraft_engine::domain::MemberId;
+use keyraft_engine::domain::{LogIndex, MemberId};
 use keyraft_engine::wire::GroupStatus;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -58,14 +59,17 @@ impl Look {
         self.ids().iter().position(|known| known.contains(&id))
     }
 
-    /// Fine if every member sees all in sync, no more unsettled than so many clients have under way, and a primary.
-    pub fn whole(&self, cluster: &Cluster, clients: usize) -> Result<(), String> {
+    /// How far the foremost has applied the log, if every member has as far as `applied`, and sees all in sync, no more
+    /// unsettled than so many clients have under way, and a primary.
+    pub fn whole(&self, cluster: &Cluster, clients: usize, applied: LogIndex) -> Result<LogIndex, String> {
+        let wanted = Wanted { members: self.count, unsettled: clients as u64, applied };
+        let mut foremost = applied;
         for index in 0..self.count {
             let now = Member::new(cluster.socket(index)).status(limits::LOOK);
             let now = now.map_err(|why| format!("member {index}: {why}"))?;
-            watch::whole(index, &now, self.count, clients as u64)?;
+            foremost = foremost.max(watch::whole(index, &now, wanted)?);
         }
-        Ok(())
+        Ok(foremost)
     }
 
     /// Looks at one member again and again until the end.
@@ -123,22 +127,40 @@ impl Look {
         }
     }
 
-    /// Every member lists its keys and uses each. Of one that does not answer nothing is written down, and checkers miss it.
+    /// Every member lists its keys and uses each, while nothing changes: what a client gave up may still be carried by a
+    /// member. A group that does not come to rest is looked at as it is.
     pub fn last(&self, cluster: &Cluster, recorder: &Recorder, stop: &AtomicBool) {
+        let late = Clock.now() + limits::REST;
+        loop {
+            let before = self.whole(cluster, 0, LogIndex(0));
+            let seen = self.all_keys(cluster, stop);
+            let at_rest = before.is_ok() && self.whole(cluster, 0, LogIndex(0)) == before;
+            if at_rest || Clock.now() >= late || stop.load(Ordering::Relaxed) {
+                seen.into_iter().for_each(|event| recorder.take(event));
+                return;
+            }
+        }
+    }
+
+    /// Every member's list of its keys, and a use of each. Of one that does not answer nothing is said, and checkers miss
+    /// it.
+    fn all_keys(&self, cluster: &Cluster, stop: &AtomicBool) -> Vec<Event> {
+        let mut seen = Vec::new();
         for index in 0..self.count {
             let Some(id) = self.id(index) else { continue };
             let mut member = Member::new(cluster.socket(index));
             let rows = patiently(stop, || member.list(limits::LOOK * 5));
             let Ok(rows) = rows else { continue };
-            recorder.take(watch::listed(index, &rows));
+            seen.push(watch::listed(index, &rows));
             for row in &rows {
                 let object = i64::try_from(row.object.0).unwrap_or(i64::MAX);
                 let proof = patiently(stop, || member.use_key(object, id, limits::LOOK * 5).proof());
                 // Who cannot use a key has no proof of it, and the checker says so.
                 let Ok(output) = proof else { continue };
-                recorder.take(watch::proved(index, object, &output));
+                seen.push(watch::proved(index, object, &output));
             }
         }
+        seen
     }
 }
 

@@ -10,6 +10,7 @@ use crate::limits;
 use crate::nemesis::{Fault, Hit, Strike, events, hit, lasts, round};
 use crate::watch;
 use keyraft_engine::clock::Clock;
+use keyraft_engine::domain::LogIndex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -128,6 +129,8 @@ impl<'a> Nemesis<'a> {
         let began = Clock.now();
         let mut why = String::new();
         let mut in_time = false;
+        // What one has applied at the first look that finds all in sync, all must have at the next.
+        let mut seen = None;
         while Clock.now() < began + limits::WHOLE {
             if let Some(member) =
                 (0..self.deeds.cluster.count()).find(|member| self.deeds.cluster.ended(*member))
@@ -135,11 +138,12 @@ impl<'a> Nemesis<'a> {
                 why = format!("the process of member {member} has ended by itself");
                 break;
             }
-            match self.deeds.look.whole(self.deeds.cluster, clients) {
-                Ok(()) => {
+            match self.deeds.look.whole(self.deeds.cluster, clients, seen.unwrap_or(LogIndex(0))) {
+                Ok(_) if seen.is_some() => {
                     in_time = true;
                     break;
                 }
+                Ok(foremost) => seen = Some(foremost),
                 Err(not) => why = not,
             }
             self.rest(Duration::from_millis(50))?;

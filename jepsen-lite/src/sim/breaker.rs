@@ -344,7 +344,7 @@ impl<'a> Breaker<'a> {
         while why.is_none() || self.world.now() < began + limits::WHOLE {
             if self.removed.is_empty() {
                 match looks::whole(self.world)? {
-                    Ok(()) => {
+                    Ok(_) => {
                         in_time = self.world.now() <= began + limits::WHOLE;
                         why.get_or_insert_with(|| "it took too long".into());
                         break;

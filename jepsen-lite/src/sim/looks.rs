@@ -3,10 +3,11 @@
 
 use super::network::{Network, guard};
 use super::recorder::Recorder;
+use super::tokens;
 use super::world::{Unanswered, World, asks};
-use crate::history::Function;
+use crate::history::{Event, Function};
 use crate::limits;
-use crate::watch::{self, News, Tries, Used, use_at};
+use crate::watch::{self, News, Tries, Used, Wanted, use_at};
 use keyraft_engine::domain::LogIndex;
 use keyraft_engine::wire::{Answer, ClientRequest, GroupStatus, ObjectRow};
 use std::sync::{Arc, Mutex};
@@ -121,15 +122,15 @@ async fn is_in_sync(network: &Network, place: usize) -> bool {
     status.is_ok_and(|status| watch::is_in_sync(&status, member))
 }
 
-/// Fine if every member sees all in sync, nothing unsettled, and a primary.
+/// How far all have applied the log, if every member sees all in sync, nothing unsettled, and a primary.
 ///
 /// # Errors
 /// As [`World::step`]; inside, what is missing.
-pub fn whole(world: &mut World) -> Result<Result<(), String>, String> {
+pub fn whole(world: &mut World) -> Result<Result<LogIndex, String>, String> {
     let all = world.machines.len();
     // What one had applied before another is asked, that one must have applied too: a member may not have heard yet how far
     // it is behind.
-    let mut known = LogIndex(0);
+    let mut wanted = Wanted { members: all, unsettled: 0, applied: LogIndex(0) };
     for place in (0..all).chain(0..all) {
         let network = world.network.clone();
         let asked =
@@ -139,31 +140,50 @@ pub fn whole(world: &mut World) -> Result<Result<(), String>, String> {
             Some(Err(why)) => return Ok(Err(format!("member {place}: {why}"))),
             None => return Ok(Err(format!("member {place} says nothing"))),
         };
-        if let Err(why) = watch::whole(place, &now, all, 0) {
-            return Ok(Err(why));
+        match watch::whole(place, &now, wanted) {
+            Ok(applied) => wanted.applied = applied,
+            Err(why) => return Ok(Err(why)),
         }
-        if now.applied < known {
-            return Ok(Err(format!("member {place} is behind: at {}, and another at {known}", now.applied)));
-        }
-        known = now.applied;
     }
-    Ok(Ok(()))
+    Ok(Ok(wanted.applied))
 }
 
-/// Every member lists its keys and uses each. Of one that does not answer nothing is written down, and checkers miss it.
-pub async fn last(network: Network, recorder: Arc<Recorder>, members: usize) {
+/// Every member lists its keys and uses each, and its token's copies are counted, all of it while nothing changes: what a
+/// client gave up may still be carried by a member. A group that does not come to rest is looked at as it is.
+///
+/// # Errors
+/// As [`World::step`].
+pub fn last(world: &mut World, recorder: &Recorder) -> Result<(), String> {
+    let late = world.now() + limits::REST;
+    loop {
+        let before = whole(world)?;
+        let look = all_keys(world.network.clone(), world.machines.len());
+        let mut seen = world.wait(look, limits::LAST_LOOK * 10)?.unwrap_or_default();
+        seen.extend(tokens::held(&world.machines));
+        let at_rest = before.is_ok() && whole(world)? == before;
+        if at_rest || world.now() >= late {
+            seen.into_iter().for_each(|event| recorder.take(event));
+            return Ok(());
+        }
+    }
+}
+
+/// Every member's list of its keys, and a use of each. Of one that does not answer nothing is said, and checkers miss it.
+async fn all_keys(network: Network, members: usize) -> Vec<Event> {
+    let mut seen = Vec::new();
     for place in 0..members {
         let Some(rows) = patiently(|| list(&network, place)).await else { continue };
-        recorder.take(watch::listed(place, &rows));
+        seen.push(watch::listed(place, &rows));
         for row in &rows {
             let object = i64::try_from(row.object.0).unwrap_or(i64::MAX);
             let proof =
                 patiently(|| async { use_key(&network, place, object, limits::LOOK * 5).await.proof() });
             // Who cannot use a key has no proof of it, and the checker says so.
             let Some(output) = proof.await else { continue };
-            recorder.take(watch::proved(place, object, &output));
+            seen.push(watch::proved(place, object, &output));
         }
     }
+    seen
 }
 
 async fn list(network: &Network, place: usize) -> Result<Vec<ObjectRow>, String> {

@@ -9,7 +9,6 @@ use super::leaks::Search;
 use super::looks::{self, Look};
 use super::recorder::Recorder;
 use super::storm;
-use super::tokens;
 use super::world::World;
 use crate::checker::Facts;
 use crate::checker::coverage::commits_under;
@@ -125,9 +124,7 @@ fn run(options: &Options, folder: &Path) -> Result<(History, Duration), String> 
     }
     // What ended with the last calls is settled before everybody looks.
     if whole && breaker.whole()? {
-        let last = looks::last(breaker.world.network.clone(), recorder.clone(), options.members);
-        breaker.world.wait(last, limits::LAST_LOOK * 10)?;
-        tokens::note_held(&breaker.world.machines, &recorder);
+        looks::last(breaker.world, &recorder)?;
     }
     let lived = world.now();
     recorder.take(search.end(folder)?);
@@ -165,7 +162,7 @@ fn form(world: &mut World, options: &Options) -> Result<(), String> {
     let end = world.now() + limits::WHOLE;
     loop {
         match looks::whole(world)? {
-            Ok(()) => return Ok(()),
+            Ok(_) => return Ok(()),
             Err(why) if world.now() >= end => return Err(format!("the group is not whole: {why}")),
             Err(_) => world.rest(FORM_PAUSE)?,
         }

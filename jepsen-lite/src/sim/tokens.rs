@@ -22,14 +22,15 @@ pub fn note_destroyed(machine: &Machine, recorder: &Recorder) {
     }
 }
 
-/// Writes down what lies in each machine's token in the end.
-pub fn note_held(machines: &[Machine], recorder: &Recorder) {
-    for machine in machines {
+/// What lies in each machine's token.
+pub fn held(machines: &[Machine]) -> Vec<Event> {
+    let one = |machine: &Machine| {
         let strangers = Value::Int(i64::try_from(machine.token.strangers()).unwrap_or(i64::MAX));
         let objects = Value::numbers(machine.token.copies().into_iter().map(number));
-        recorder.take(Event::nemesis(
+        Event::nemesis(
             Function::Held,
             Value::map([("member", member(machine)), ("objects", objects), ("strangers", strangers)]),
-        ));
-    }
+        )
+    };
+    machines.iter().map(one).collect()
 }

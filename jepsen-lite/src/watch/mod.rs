@@ -8,7 +8,9 @@ pub use tries::{News, Tries};
 use crate::edn::Value;
 use crate::history::{Event, Function};
 use crate::workload::parted;
-use keyraft_engine::domain::{AttributeType, AttributeValue, Mechanism, MemberId, ObjectId, Parameters};
+use keyraft_engine::domain::{
+    AttributeType, AttributeValue, LogIndex, Mechanism, MemberId, ObjectId, Parameters,
+};
 use keyraft_engine::wire::{
     Answer, ClientRequest, Failure, FailureKind, GroupStatus, ObjectRow, SecretBytes, UseKind, UseRequest,
 };
@@ -85,20 +87,38 @@ pub fn is_in_sync(status: &GroupStatus, member: MemberId) -> bool {
     status.members.iter().any(|row| row.member == member && row.in_sync)
 }
 
-/// Fine if all `members` are in sync, no more than so much is unsettled, and there is a primary.
+/// What every member must say for the group to be whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// So many are in sync.
+    pub members: usize,
+    /// No more than so many objects are unsettled.
+    pub unsettled: u64,
+    /// As far as this the log is applied.
+    pub applied: LogIndex,
+}
+
+/// How far a member has applied the log, if it says what is wanted and knows a primary.
 ///
 /// # Errors
 /// What is missing.
-pub fn whole(place: usize, status: &GroupStatus, members: usize, unsettled: u64) -> Result<(), String> {
+pub fn whole(place: usize, status: &GroupStatus, wanted: Wanted) -> Result<LogIndex, String> {
     let in_sync = status.members.iter().filter(|member| member.in_sync).count();
+    let members = wanted.members;
     let all = in_sync == members && status.members.len() == members;
-    if all && status.unsettled <= unsettled && status.primary.is_some() {
-        return Ok(());
-    }
     let (unsettled, primary) = (status.unsettled, status.primary);
-    Err(format!(
-        "member {place} sees {in_sync} of {members} in sync, {unsettled} unsettled, primary {primary:?}"
-    ))
+    if !all || unsettled > wanted.unsettled || primary.is_none() {
+        return Err(format!(
+            "member {place} sees {in_sync} of {members} in sync, {unsettled} unsettled, primary {primary:?}"
+        ));
+    }
+    if status.applied < wanted.applied {
+        return Err(format!(
+            "member {place} is behind: at {}, and another at {}",
+            status.applied, wanted.applied
+        ));
+    }
+    Ok(status.applied)
 }
 
 fn number(number: u64) -> Value {
