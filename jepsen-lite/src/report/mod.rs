@@ -1,5 +1,6 @@
 //! The papers of a run, made from its history alone: results.json, timeline.html, rate.svg and latency.svg.
 
+mod bands;
 mod plots;
 mod results;
 mod timeline;

@@ -1,8 +1,8 @@
-//! timeline.html: a lane a client, its operations as bars, bands where faults lasted, and the window that fails. One file, no
-//! script, nothing from elsewhere.
+//! timeline.html: a lane a client, its operations as bars, above them faults and how members stood, and the window that
+//! fails. One file, no script, nothing from elsewhere.
 
+use super::bands::{self, Band, Standing};
 use crate::checker::Findings;
-use crate::edn::Value;
 use crate::history::{End, Function, History, Operation, operations};
 use crate::judge::told;
 use std::fmt::Write as _;
@@ -11,8 +11,29 @@ use std::fmt::Write as _;
 const DRAWN_MAX: usize = 30_000;
 /// One second is so many pixels wide.
 const SECOND_PX: f64 = 120.0;
+/// How wide the lanes' names are.
+const NAME_PX: usize = 76;
 const LANE_PX: usize = 16;
-const TOP_PX: usize = 46;
+/// The line of seconds.
+const TOP_PX: usize = 18;
+
+const STYLE: &str = "body{font:13px sans-serif;margin:1em}.ok{fill:#6a9}.fail{fill:#bbb}.info{fill:#e94}.bad{fill:#d22}\
+    .fault{fill:#c55;opacity:.18}.heal{fill:#cc5;opacity:.18}.primary{fill:#247}.in-sync{fill:#9be}.behind{fill:#ddd}\
+    .window{fill:none;stroke:#d22;stroke-width:2}svg text{font-size:11px}td{padding:0 .7em 0 0;vertical-align:top}\
+    .lanes{display:flex}.lanes div{overflow-x:auto}.legend svg{margin:0 .4em 0 1.2em;vertical-align:-2px}";
+
+/// What the colours stand for, by class.
+const LEGEND: [(&str, &str); 9] = [
+    ("ok", "answered"),
+    ("fail", "failed: it did not happen"),
+    ("info", "unknown: it may have happened"),
+    ("bad", "cannot be put in order"),
+    ("fault", "a fault lasts"),
+    ("heal", "mended, until all is whole"),
+    ("primary", "primary"),
+    ("in-sync", "in sync"),
+    ("behind", "not in sync"),
+];
 
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
@@ -22,55 +43,81 @@ fn x(time: u64) -> f64 {
     time as f64 / 1e9 * SECOND_PX
 }
 
-/// From a fault's beginning to its end, and to the moment at which all was whole: time and name.
-pub(super) fn bands(history: &History) -> Vec<(u64, u64, u64, String)> {
-    let last = history.time(history.events.len().saturating_sub(1));
-    let fault = |value: &Value| value.get("fault").and_then(Value::text).unwrap_or("fault").to_string();
-    history
-        .of_nemesis(&Function::FaultBegin)
-        .map(|(at, event)| {
-            let name = fault(&event.value);
-            let shape = event.value.get("shape").and_then(Value::text).unwrap_or_default();
-            let end = history
-                .of_nemesis(&Function::FaultEnd)
-                .find(|(end, other)| *end > at && fault(&other.value) == name)
-                .map_or(last, |(end, _)| history.time(end));
-            let whole = history.of_nemesis(&Function::Whole).find(|(whole, _)| *whole > at);
-            let whole = whole.map_or(last, |(whole, _)| history.time(whole));
-            (history.time(at), end, whole.max(end), format!("{name} {shape}"))
-        })
-        .collect()
+/// Where the lanes are, from the top, pixels.
+struct Lanes {
+    rows: usize,
+    members: usize,
+    clients: u64,
+}
+
+impl Lanes {
+    fn of(history: &History, all: &[Operation], bands: &[Band]) -> Self {
+        let group = history.of_nemesis(&Function::Group).next();
+        let told = |what| {
+            let count = group.and_then(|(_, event)| event.value.int_at(what))?;
+            u64::try_from(count).ok().filter(|count| *count > 0)
+        };
+        let processes = || all.iter().map(|operation| operation.process + 1).max().unwrap_or(1).min(64);
+        Self {
+            rows: bands.iter().map(|band| band.row + 1).max().unwrap_or(0),
+            members: told("members").and_then(|count| usize::try_from(count).ok()).unwrap_or(0),
+            clients: told("clients").unwrap_or_else(processes),
+        }
+    }
+
+    fn fault(row: usize) -> usize {
+        TOP_PX + row * LANE_PX
+    }
+
+    fn member(&self, place: usize) -> usize {
+        Self::fault(self.rows) + place * LANE_PX
+    }
+
+    fn client(&self, process: u64) -> usize {
+        self.member(self.members)
+            + LANE_PX / 2
+            + usize::try_from(process % self.clients).unwrap_or(0) * LANE_PX
+    }
+
+    fn height(&self) -> usize {
+        self.client(self.clients - 1) + LANE_PX + 4
+    }
+
+    /// The lanes' names: they stay where they are while the rest is moved.
+    fn names(&self, page: &mut String) {
+        let _ = writeln!(page, "<svg width=\"{NAME_PX}\" height=\"{}\">", self.height());
+        let members = (0..self.members).map(|place| (self.member(place), format!("member {place}")));
+        let clients = (0..self.clients).map(|client| (self.client(client), format!("client {client}")));
+        for (y, name) in members.chain(clients) {
+            let _ = writeln!(page, "<text x=\"0\" y=\"{}\">{name}</text>", y + 11);
+        }
+        page.push_str("</svg>\n");
+    }
+}
+
+fn rect(page: &mut String, class: &str, (from, to): (u64, u64), (y, height): (usize, usize)) {
+    let (at, wide) = (x(from), (x(to) - x(from)).max(0.5));
+    let _ = writeln!(
+        page,
+        "<rect class=\"{class}\" x=\"{at:.1}\" y=\"{y}\" width=\"{wide:.1}\" height=\"{height}\"/>"
+    );
 }
 
 /// The page.
 pub(super) fn page(history: &History, findings: &Findings) -> String {
     let all = operations(history).unwrap_or_default();
-    let clients = history
-        .of_nemesis(&Function::Group)
-        .find_map(|(_, event)| event.value.int_at("clients"))
-        .and_then(|count| u64::try_from(count).ok())
-        .filter(|count| *count > 0)
-        .unwrap_or_else(|| all.iter().map(|operation| operation.process + 1).max().unwrap_or(1).min(64));
-    let last = history.time(history.events.len().saturating_sub(1));
-    let (width, height) = (x(last) + 40.0, TOP_PX + LANE_PX * usize::try_from(clients).unwrap_or(1) + 20);
-    let mut page = String::from(
-        "<!doctype html><meta charset=\"utf-8\"><title>jepsen-lite</title><style>body{font:13px sans-serif;margin:1em}\
-         .ok{fill:#6a9}.fail{fill:#bbb}.info{fill:#e94}.bad{fill:#d22}.fault{fill:#c55;opacity:.18}\
-         .heal{fill:#cc5;opacity:.18}.window{fill:none;stroke:#d22;stroke-width:2}svg text{font-size:11px}\
-         td{padding:0 .7em 0 0;vertical-align:top}div{overflow-x:auto}</style>\n",
-    );
+    let bands = bands::bands(history);
+    let lanes = Lanes::of(history, &all, &bands);
+    let last = bands::end(history);
+    let (width, height) = (x(last) + 40.0, lanes.height());
+    let mut page =
+        format!("<!doctype html><meta charset=\"utf-8\"><title>jepsen-lite</title><style>{STYLE}</style>\n");
     summary(&mut page, findings);
+    legend(&mut page);
+    page.push_str("<div class=\"lanes\">");
+    lanes.names(&mut page);
     let _ = writeln!(page, "<div><svg width=\"{width:.0}\" height=\"{height}\">");
-    for (begin, end, whole, name) in bands(history) {
-        for (from, to, class) in [(begin, end, "fault"), (end, whole, "heal")] {
-            let (at, wide) = (x(from), (x(to) - x(from)).max(0.5));
-            let _ = writeln!(
-                page,
-                "<rect class=\"{class}\" x=\"{at:.1}\" y=\"0\" width=\"{wide:.1}\" height=\"{height}\"/>"
-            );
-        }
-        let _ = writeln!(page, "<text x=\"{:.1}\" y=\"28\">{}</text>", x(begin) + 2.0, escaped(&name));
-    }
+    behind(&mut page, history, &bands, &lanes);
     for second in 0..=last / 1_000_000_000 {
         let _ = writeln!(page, "<text x=\"{:.0}\" y=\"12\">{second} s</text>", second as f64 * SECOND_PX);
     }
@@ -78,24 +125,55 @@ pub(super) fn page(history: &History, findings: &Findings) -> String {
     for operation in all.iter().take(DRAWN_MAX) {
         let bad =
             window.is_some_and(|w| w.calls.contains(&operation.called) || operation.returned == Some(w.to));
-        bar(&mut page, history, operation, clients, last, bad);
+        bar(&mut page, history, operation, lanes.client(operation.process), bad);
     }
     if let Some(window) = window {
         let (from, to) = (x(history.time(window.from)), x(history.time(window.to)));
+        let y = lanes.client(0) - 3;
         let _ = writeln!(
             page,
-            "<rect class=\"window\" x=\"{:.1}\" y=\"34\" width=\"{:.1}\" height=\"{}\"/>",
+            "<rect class=\"window\" x=\"{:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{}\"/>",
             from - 2.0,
             to - from + 4.0,
-            height - 36
+            height - y
         );
     }
-    page.push_str("</svg></div>\n");
+    page.push_str("</svg></div></div>\n");
     if all.len() > DRAWN_MAX {
         let _ = writeln!(page, "<p>{DRAWN_MAX} of {} operations are drawn.</p>", all.len());
     }
     details(&mut page, history, findings);
     page
+}
+
+fn legend(page: &mut String) {
+    page.push_str("<p class=\"legend\">");
+    for (class, meaning) in LEGEND {
+        let square = format!(
+            "<svg width=\"13\" height=\"13\"><rect class=\"{class}\" width=\"13\" height=\"13\"/></svg>"
+        );
+        let _ = write!(page, "{square}{meaning}");
+    }
+    page.push_str("</p>\n");
+}
+
+/// Faults, and how members stood.
+fn behind(page: &mut String, history: &History, bands: &[Band], lanes: &Lanes) {
+    for band in bands {
+        let whole_height = (0, lanes.height());
+        rect(page, "fault", (band.begin, band.end), whole_height);
+        rect(page, "heal", (band.end, band.whole), whole_height);
+        let (at, y) = (x(band.begin) + 2.0, Lanes::fault(band.row) + 11);
+        let _ = writeln!(page, "<text x=\"{at:.1}\" y=\"{y}\">{}</text>", escaped(&band.name));
+    }
+    for stretch in bands::stretches(history, lanes.members) {
+        let class = match stretch.standing {
+            Standing::Primary => "primary",
+            Standing::InSync => "in-sync",
+            Standing::Behind => "behind",
+        };
+        rect(page, class, (stretch.from, stretch.to), (lanes.member(stretch.member), LANE_PX - 6));
+    }
 }
 
 fn summary(page: &mut String, findings: &Findings) {
@@ -111,9 +189,9 @@ fn summary(page: &mut String, findings: &Findings) {
     page.push_str("</table>\n");
 }
 
-fn bar(page: &mut String, history: &History, operation: &Operation, clients: u64, last: u64, bad: bool) {
+fn bar(page: &mut String, history: &History, operation: &Operation, y: usize, bad: bool) {
     let from = history.time(operation.called);
-    let to = operation.returned.map_or(last, |at| history.time(at));
+    let to = operation.returned.map_or_else(|| bands::end(history), |at| history.time(at));
     let class = match operation.end {
         _ if bad => "bad",
         End::Ok => "ok",
@@ -121,7 +199,6 @@ fn bar(page: &mut String, history: &History, operation: &Operation, clients: u64
         End::Failed => "fail",
         End::Unknown => "info",
     };
-    let lane = usize::try_from(operation.process % clients).unwrap_or(0);
     let key = operation.key.as_deref().unwrap_or_default();
     let error = operation.error.as_deref().unwrap_or_default();
     let title = format!(
@@ -133,9 +210,8 @@ fn bar(page: &mut String, history: &History, operation: &Operation, clients: u64
     );
     let _ = writeln!(
         page,
-        "<rect class=\"{class}\" x=\"{:.1}\" y=\"{}\" width=\"{:.1}\" height=\"{}\"><title>{}</title></rect>",
+        "<rect class=\"{class}\" x=\"{:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{}\"><title>{}</title></rect>",
         x(from),
-        TOP_PX + lane * LANE_PX,
         (x(to) - x(from)).max(1.0),
         LANE_PX - 3,
         escaped(&title)
