@@ -195,6 +195,17 @@ async fn a_lost_or_failing_token_has_failed_until_it_is_back() {
     assert!(encrypt(&token, &key).await.unwrap_err().is_forgetful());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_canary_that_fails_does_not_have_itself_sing_again_at_once() {
+    let (model, token, key) = with_key(1).await;
+    model.set_fault(Some(TokenFault::Lost));
+    let doubted = || tokio::time::timeout(limits::CANARY_EVERY, token.doubted());
+    assert!(token.canary().await.is_err());
+    assert!(doubted().await.is_err(), "it sings when it is time");
+    assert!(encrypt(&token, &key).await.is_err());
+    assert!(doubted().await.is_ok(), "an error of another call has it sing soon");
+}
+
 async fn make_another(token: &Token) -> Result<(), TokenError> {
     let kind = KeyAlgorithm::Aes { bits: 128 };
     token.originate(GENERATION, kind, &Attributes::new()).await.map(|_| ())
