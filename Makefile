@@ -58,7 +58,9 @@ soak: deps-test
 	KEYRAFT_FUZZ_SECONDS=600 cargo test --package keyraft-tests --test fuzz -- --nocapture
 	KEYRAFT_CRASH_ROUNDS=500 cargo test --package keyraft-storage --test crash -- --nocapture
 	KEYRAFT_CRASH_RUNS=500 KEYRAFT_FAULT_SECONDS=30 KEYRAFT_FAULT_ROUNDS=2 cargo test --package keyraft-tests --test group -- --nocapture
-	cargo run --release --package keyraft-jepsen-lite -- run --rung sim --nemesis all --time 10 --seed 1..20000 --out $(TARGET)/soak
+	cargo run --release --package keyraft-jepsen-lite -- run --rung sim --nemesis all --time 10 --seed 1..10000 --out $(TARGET)/soak-serve
+	cargo run --release --package keyraft-jepsen-lite -- run --rung sim --nemesis all --time 10 --mode fence --seed 10001..20000 \
+		--out $(TARGET)/soak-fence
 	KEYRAFT_MEMBERS=32 cargo test --package keyraft-tests --test engine of_nine_members -- --nocapture
 
 bench: deps-bench

@@ -64,7 +64,7 @@ fn again(given: &Run, seed: u64) -> String {
 /// One seed in this process; its results go to standard output.
 pub fn one(given: &Run, keep: bool) -> Result<u8, String> {
     let one = judged(&options(given)?, &given.out, keep)?;
-    say(one.to_json())?;
+    say(serde_json::to_string(&one).map_err(|error| error.to_string())?)?;
     Ok(u8::from(!one.passes))
 }
 
@@ -96,7 +96,7 @@ pub fn run(given: &Run) -> Result<u8, String> {
     let (began, mut untold) = (Clock.now(), None);
     let sum = many(&plan, &STOP, &mut |sum, one| {
         bar.set_position(sum.seeds);
-        let so_far = format!("{} failed, {} operations", sum.failed.len(), sum.operations);
+        let so_far = format!("{} failed, {} operations", sum.failed.len(), sum.counts.operations);
         // Without a terminal now and then a line.
         if bar.is_hidden() && sum.seeds % TOLD_EVERY == 0 {
             eprintln!("{} seeds, {so_far}", sum.seeds);
@@ -138,23 +138,23 @@ pub fn run(given: &Run) -> Result<u8, String> {
 /// What all seeds together should have done, and did not.
 fn missed(sum: &Sum, faults: &[Fault], workload: Workload) -> Vec<String> {
     let none = |counts: &BTreeMap<String, u64>, name: &str| counts.get(name).is_none_or(|count| *count == 0);
-    let faults_missed = faults.iter().filter(|fault| none(&sum.commits, fault.name()));
+    let faults_missed = faults.iter().filter(|fault| none(&sum.counts.commits, fault.name()));
     let functions = workload.functions();
     let calls = functions.iter().map(|function| function.name()).chain([BY_VALUE]);
-    let calls_missed = calls.filter(|name| none(&sum.calls, name));
+    let calls_missed = calls.filter(|name| none(&sum.counts.calls, name));
     let mut missed: Vec<String> =
         faults_missed.map(|fault| format!("nothing was changed under {}", fault.name())).collect();
     missed.extend(calls_missed.map(|name| format!("no '{name}' was answered")));
     let blind = sum.blind.iter().filter(|(_, seeds)| **seeds * BLIND_ONE_OF > sum.seeds);
     missed
         .extend(blind.map(|(checker, seeds)| format!("'{checker}' had nothing to look at in {seeds} seeds")));
-    if faults.iter().any(|fault| fault.elects()) && sum.primaries <= sum.seeds {
+    if faults.iter().any(|fault| fault.elects()) && sum.counts.primaries <= sum.seeds {
         missed.push(format!(
             "{} primaries in {} seeds: nobody was elected in the end",
-            sum.primaries, sum.seeds
+            sum.counts.primaries, sum.seeds
         ));
     }
-    if faults.contains(&Fault::Snapshot) && sum.snapshots == 0 {
+    if faults.contains(&Fault::Snapshot) && sum.counts.snapshots == 0 {
         missed.push("no snapshot was taken".into());
     }
     missed
@@ -188,7 +188,7 @@ fn fails(given: &Run, plan: &Plan, one: &One) -> Result<(), String> {
 
 fn summary(sum: &Sum, took: Duration) -> Result<(), String> {
     let seconds = took.as_secs_f64().max(0.001);
-    let lived = sum.lived_ms as f64 / 1000.0;
+    let lived = sum.counts.lived_ms as f64 / 1000.0;
     say(format_args!(
         "{} seeds, {} failed; {:.2} simulated hours in {seconds:.0} s ({:.0} seeds an hour, {:.0} simulated seconds a second)",
         sum.seeds,
@@ -199,12 +199,17 @@ fn summary(sum: &Sum, took: Duration) -> Result<(), String> {
     ))?;
     say(format_args!(
         "{} operations, {} answered; {} primaries, {} snapshots, {} processes that ended by themselves",
-        sum.operations, sum.answered, sum.primaries, sum.snapshots, sum.ended
+        sum.counts.operations,
+        sum.counts.answered,
+        sum.counts.primaries,
+        sum.counts.snapshots,
+        sum.counts.ended
     ))?;
     for (checker, seeds) in &sum.blind {
         say(format_args!("'{checker}' had nothing to look at in {seeds} seeds"))?;
     }
-    let commits: Vec<String> = sum.commits.iter().map(|(fault, count)| format!("{fault} {count}")).collect();
+    let commits: Vec<String> =
+        sum.counts.commits.iter().map(|(fault, count)| format!("{fault} {count}")).collect();
     if !commits.is_empty() {
         say(format_args!("changes answered under faults: {}", commits.join(", ")))?;
     }

@@ -62,12 +62,17 @@ impl Weak {
         self.fenced
     }
 
-    /// True if the member, or any where none is named, may have been cut off at some time within these events.
+    /// True if the member, or any where none is named, may have answered while it was cut off, at some time within these
+    /// events.
     pub fn within(&self, member: Option<usize>, from: usize, to: usize) -> bool {
-        !self.fenced
-            && self.spans.iter().any(|(begin, end, members)| {
-                *begin <= to && from <= *end && member.is_none_or(|member| members.contains(&member))
-            })
+        !self.fenced && self.is_cut_off(member, from, to)
+    }
+
+    /// True if the member, or any where none is named, may have been cut off at some time within these events.
+    pub fn is_cut_off(&self, member: Option<usize>, from: usize, to: usize) -> bool {
+        self.spans.iter().any(|(begin, end, members)| {
+            *begin <= to && from <= *end && member.is_none_or(|member| members.contains(&member))
+        })
     }
 
     /// True if what an operation read is not judged. What it changed always is.

@@ -274,8 +274,7 @@ pub fn coverage(rows: &[CoverageRow]) -> View {
 
 /// `check`.
 pub fn findings(lines: &[String]) -> View {
-    let nothing =
-        "nothing is wrong with this member, its folder and its token; 'keyraft status' tells of the group";
+    let nothing = "nothing is wrong with this member, its token and its place in the group; 'keyraft status' tells of the others";
     let text = if lines.is_empty() { nothing.to_string() } else { lines.join("\n") };
     View { text, json: json!({"findings": lines}) }
 }

@@ -303,7 +303,7 @@ pub enum Answer {
     },
     /// To Invite.
     Invitation(String),
-    /// To Check: findings for people, one a line; empty if all is well.
+    /// To Check: findings for people, one a line; empty if nothing is wrong with the member that was asked.
     Findings(Vec<String>),
     /// To Slot.
     Slot(Box<SlotReply>),

@@ -5,6 +5,7 @@ use super::cluster::Cluster;
 use super::recorder::Recorder;
 use crate::history::Event;
 use crate::limits;
+use crate::nemesis::events;
 use crate::watch::{self, News, Tries, Wanted};
 use keyraft_engine::clock::Clock;
 use keyraft_engine::domain::{LogIndex, MemberId};
@@ -128,22 +129,34 @@ impl Look {
     }
 
     /// Every member lists its keys and uses each, while nothing changes: what a client gave up may still be carried by a
-    /// member. A group that does not come to rest is looked at as it is.
+    /// member. A group that does not come to rest in time is looked at as it is, and that it does not is written down.
     pub fn last(&self, cluster: &Cluster, recorder: &Recorder, stop: &AtomicBool) {
-        let late = Clock.now() + limits::REST;
-        loop {
-            let before = self.whole(cluster, 0, LogIndex(0));
-            let seen = self.all_keys(cluster, stop);
-            let at_rest = before.is_ok() && self.whole(cluster, 0, LogIndex(0)) == before;
-            if at_rest || Clock.now() >= late || stop.load(Ordering::Relaxed) {
-                seen.into_iter().for_each(|event| recorder.take(event));
-                return;
+        let began = Clock.now();
+        // All have applied the same.
+        let level =
+            || self.whole(cluster, 0, LogIndex(0)).and_then(|foremost| self.whole(cluster, 0, foremost));
+        while !stop.load(Ordering::Relaxed) {
+            let is_last = Clock.now() >= began + limits::REST;
+            let before = level();
+            if before.is_err() && !is_last {
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
             }
+            let seen = self.all_keys(cluster, stop);
+            let restless = watch::restless(&before, &level());
+            if restless.is_some() && !is_last {
+                continue;
+            }
+            seen.into_iter().for_each(|event| recorder.take(event));
+            if restless.is_some() {
+                recorder.take(events::whole(Clock.now().saturating_duration_since(began), restless));
+            }
+            return;
         }
     }
 
     /// Every member's list of its keys, and a use of each. Of one that does not answer nothing is said, and checkers miss
-    /// it.
+    /// it. A run that is stopped sees no more.
     fn all_keys(&self, cluster: &Cluster, stop: &AtomicBool) -> Vec<Event> {
         let mut seen = Vec::new();
         for index in 0..self.count {
@@ -152,7 +165,7 @@ impl Look {
             let rows = patiently(stop, || member.list(limits::LOOK * 5));
             let Ok(rows) = rows else { continue };
             seen.push(watch::listed(index, &rows));
-            for row in &rows {
+            for row in rows.iter().take_while(|_| !stop.load(Ordering::Relaxed)) {
                 let object = i64::try_from(row.object.0).unwrap_or(i64::MAX);
                 let proof = patiently(stop, || member.use_key(object, id, limits::LOOK * 5).proof());
                 // Who cannot use a key has no proof of it, and the checker says so.

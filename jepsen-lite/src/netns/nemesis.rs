@@ -143,7 +143,10 @@ impl<'a> Nemesis<'a> {
                     in_time = true;
                     break;
                 }
-                Ok(foremost) => seen = Some(foremost),
+                Ok(foremost) => {
+                    why = format!("not all have applied up to {foremost} yet");
+                    seen = Some(foremost);
+                }
                 Err(not) => why = not,
             }
             self.rest(Duration::from_millis(50))?;

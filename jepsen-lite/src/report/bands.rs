@@ -13,7 +13,7 @@ pub(super) struct Band {
     pub begin: u64,
     /// When it was mended, ns.
     pub end: u64,
-    /// When every member said that all was whole again, ns.
+    /// When every member said that all was whole again, in time; ns. The history's end if none did.
     pub whole: u64,
     /// Its name and shape.
     pub name: String,
@@ -25,22 +25,25 @@ pub(super) struct Band {
 pub(super) fn bands(history: &History) -> Vec<Band> {
     let last = end(history);
     let fault = |value: &Value| value.get("fault").and_then(Value::text).unwrap_or("fault").to_string();
+    let ends: Vec<(usize, String)> =
+        history.of_nemesis(&Function::FaultEnd).map(|(at, event)| (at, fault(&event.value))).collect();
+    let in_time = |event: &Event| event.value.get("in-time") == Some(&Value::Bool(true));
+    let wholes: Vec<(usize, bool)> =
+        history.of_nemesis(&Function::Whole).map(|(at, event)| (at, in_time(event))).collect();
     // Until when each row is taken.
     let mut taken: Vec<u64> = Vec::new();
     let band = |(at, event): (usize, &Event)| {
         let name = fault(&event.value);
         let shape = event.value.get("shape").and_then(Value::text).unwrap_or_default();
-        let end = history
-            .of_nemesis(&Function::FaultEnd)
-            .find(|(end, other)| *end > at && fault(&other.value) == name)
-            .map_or(last, |(end, _)| history.time(end));
-        let whole = history.of_nemesis(&Function::Whole).find(|(whole, _)| *whole > at);
-        let whole = whole.map_or(last, |(whole, _)| history.time(whole)).max(end);
+        let end = ends.iter().find(|(end, ended)| *end > at && *ended == name);
+        let end = end.map_or(last, |(end, _)| history.time(*end));
+        let healed = wholes.iter().find(|(whole, _)| *whole > at).filter(|(_, in_time)| *in_time);
+        let whole = healed.map_or(last, |(whole, _)| history.time(*whole)).max(end);
         let begin = history.time(at);
         let row = taken.iter().position(|until| *until <= begin).unwrap_or(taken.len());
         taken.resize(taken.len().max(row + 1), 0);
         taken[row] = end;
-        Band { begin, end, whole, name: format!("{name} {shape}"), row }
+        Band { begin, end, whole, name: format!("{name} {shape}").trim_end().to_string(), row }
     };
     history.of_nemesis(&Function::FaultBegin).map(band).collect()
 }
@@ -81,7 +84,7 @@ pub(super) fn stretches(history: &History, members: usize) -> Vec<Stretch> {
         let mut open: Option<Stretch> = None;
         for (at, (from, event)) in words.iter().enumerate() {
             let next = words.get(at + 1).map_or_else(|| end(history), |(next, _)| *next);
-            let to = next.min(from + WORD_NS);
+            let to = next.min(from.saturating_add(WORD_NS));
             let standing = standing(event, member);
             match &mut open {
                 Some(one) if one.to == *from && one.standing == standing => one.to = to,
@@ -126,10 +129,29 @@ mod tests {
             + &event("fault-begin", "loss", 2)
             + &event("fault-end", "kill", 3)
             + &event("fault-begin", "pause", 4)
-            + &event("fault-end", "loss", 5);
-        let drawn = bands(&parse(&log).expect("is read"));
-        let rows: Vec<_> = drawn.iter().map(|b| (b.name.as_str(), b.begin, b.end, b.whole, b.row)).collect();
-        assert_eq!(rows, [("kill one", 1, 3, 5, 0), ("loss one", 2, 5, 5, 1), ("pause one", 4, 5, 5, 0)]);
+            + &event("fault-end", "loss", 5)
+            + &event("fault-end", "pause", 6);
+        let whole = |in_time: bool| {
+            format!("{{:process :nemesis, :type :info, :f :whole, :time 8, :value {{:in-time {in_time}}}}}\n")
+        };
+        let drawn = |in_time: bool| {
+            let later = event("fault-begin", "kill", 9);
+            bands(&parse(&(log.clone() + &whole(in_time) + &later)).expect("is read"))
+        };
+        let rows = |bands: Vec<Band>| -> Vec<(String, u64, u64, u64, usize)> {
+            bands.into_iter().map(|b| (b.name, b.begin, b.end, b.whole, b.row)).collect()
+        };
+        let row = |name: &str, begin, end, whole, row| (name.to_string(), begin, end, whole, row);
+        let last = row("kill one", 9, 9, 9, 0);
+        let healed = [
+            row("kill one", 1, 3, 8, 0),
+            row("loss one", 2, 5, 8, 1),
+            row("pause one", 4, 6, 8, 0),
+            last.clone(),
+        ];
+        assert_eq!(rows(drawn(true)), healed);
+        // What did not become whole in time was not whole.
+        assert!(rows(drawn(false)).iter().all(|(_, _, _, whole, _)| *whole == 9));
     }
 
     #[test]

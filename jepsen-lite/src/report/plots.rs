@@ -37,6 +37,8 @@ fn ended(history: &History) -> Vec<(f64, f64, End)> {
 
 /// What was faster is drawn as this, ms.
 const LOWEST_MS: f64 = 0.1;
+/// Seconds whose rate is drawn; a longer history has its times from elsewhere.
+const SECONDS_MAX: usize = 86_400;
 /// Labels of the upright axis.
 const Y_LABELS: usize = 6;
 /// A row of faults' names takes this part of the height.
@@ -63,7 +65,7 @@ pub(super) fn latency(path: &Path, history: &History) -> Result<(), String> {
 fn draw_rate(path: &Path, history: &History) -> Result<(), Failed> {
     let (ended, last) = (ended(history), end_of(history));
     let counted = |outcome: End| {
-        let mut counts = vec![0_u32; last as usize + 1];
+        let mut counts = vec![0_u32; (last as usize).min(SECONDS_MAX) + 1];
         for (at, _, _) in ended.iter().filter(|(_, _, how)| *how == outcome) {
             counts.get_mut(*at as usize).into_iter().for_each(|count| *count += 1);
         }
@@ -72,16 +74,15 @@ fn draw_rate(path: &Path, history: &History) -> Result<(), Failed> {
     let counts = OUTCOMES.map(|(outcome, _, _)| counted(outcome));
     let most = counts.iter().flatten().copied().max().unwrap_or(0).max(1);
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
-    let mut chart = prepared(&area, "operations a second", last, 0.0..f64::from(most) * 1.1, &|count| {
-        format!("{count:.0}")
-    })?;
+    let mut chart =
+        prepared(&area, "operations a second", last, 0.0..f64::from(most) * 1.1, &|count| rounded(*count))?;
     shades(&mut chart, history)?;
     for ((_, color, name), counts) in OUTCOMES.into_iter().zip(&counts) {
         let points = counts.iter().enumerate().map(|(at, count)| (at as f64, f64::from(*count)));
         let line = chart.draw_series(LineSeries::new(points, color))?;
         line.label(name).legend(square(color));
     }
-    end(chart)
+    finish(chart)
 }
 
 fn draw_latency(path: &Path, history: &History) -> Result<(), Failed> {
@@ -98,20 +99,21 @@ fn draw_latency(path: &Path, history: &History) -> Result<(), Failed> {
         }))?;
         dots.label(name).legend(square(color));
     }
-    end(chart)
+    finish(chart)
 }
 
 /// A logarithm (base 10) of milliseconds as a time.
 fn took(power: f64) -> String {
     let ms = 10_f64.powf(power);
-    if ms >= 1000.0 {
-        format!("{:.0} s", ms / 1000.0)
-    } else {
-        format!("{} ms", (ms * 100.0).round() / 100.0)
-    }
+    if ms >= 1000.0 { format!("{:.0} s", ms / 1000.0) } else { format!("{} ms", rounded(ms)) }
 }
 
-/// In seconds.
+/// At most two decimal places, and none that say nothing.
+fn rounded(number: f64) -> String {
+    ((number * 100.0).round() / 100.0).to_string()
+}
+
+/// When the last event happened, seconds; at least one, so that there is something to draw on.
 fn end_of(history: &History) -> f64 {
     seconds(bands::end(history)).max(1.0)
 }
@@ -134,7 +136,7 @@ fn prepared<'a, 'b>(
     chart
         .configure_mesh()
         .x_desc("seconds")
-        .x_label_formatter(&|second| format!("{second:.0}"))
+        .x_label_formatter(&|second| rounded(*second))
         .y_desc(what)
         .y_labels(Y_LABELS)
         .y_label_formatter(&label)
@@ -169,7 +171,7 @@ fn square<C: Color>(color: C) -> impl Fn((i32, i32)) -> Rectangle<(i32, i32)> {
 }
 
 /// The legend, and the file.
-fn end<'a, 'b: 'a>(mut chart: Chart<'a, 'b>) -> Result<(), Failed> {
+fn finish<'a, 'b: 'a>(mut chart: Chart<'a, 'b>) -> Result<(), Failed> {
     chart
         .configure_series_labels()
         .position(SeriesLabelPosition::UpperRight)

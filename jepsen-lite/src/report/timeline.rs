@@ -5,10 +5,13 @@ use super::bands::{self, Band, Standing};
 use crate::checker::Findings;
 use crate::history::{End, Function, History, Operation, operations};
 use crate::judge::told;
+use crate::limits;
 use std::fmt::Write as _;
 
 /// Operations that are drawn; a browser takes no more.
 const DRAWN_MAX: usize = 30_000;
+/// Seconds that are named; a longer history has its times from elsewhere.
+const SECONDS_MAX: usize = 86_400;
 /// One second is so many pixels wide.
 const SECOND_PX: f64 = 120.0;
 /// How wide the lanes' names are.
@@ -57,11 +60,11 @@ impl Lanes {
             let count = group.and_then(|(_, event)| event.value.int_at(what))?;
             u64::try_from(count).ok().filter(|count| *count > 0)
         };
-        let processes = || all.iter().map(|operation| operation.process + 1).max().unwrap_or(1).min(64);
+        let processes = || all.iter().map(|operation| operation.process.saturating_add(1)).max().unwrap_or(1);
         Self {
             rows: bands.iter().map(|band| band.row + 1).max().unwrap_or(0),
-            members: told("members").and_then(|count| usize::try_from(count).ok()).unwrap_or(0),
-            clients: told("clients").unwrap_or_else(processes),
+            members: told("members").map_or(0, |count| count.min(limits::MEMBERS_MAX as u64) as usize),
+            clients: told("clients").unwrap_or_else(processes).min(limits::CLIENTS_MAX as u64),
         }
     }
 
@@ -117,8 +120,8 @@ pub(super) fn page(history: &History, findings: &Findings) -> String {
     page.push_str("<div class=\"lanes\">");
     lanes.names(&mut page);
     let _ = writeln!(page, "<div><svg width=\"{width:.0}\" height=\"{height}\">");
-    behind(&mut page, history, &bands, &lanes);
-    for second in 0..=last / 1_000_000_000 {
+    backdrop(&mut page, history, &bands, &lanes);
+    for second in (0..=last / 1_000_000_000).take(SECONDS_MAX) {
         let _ = writeln!(page, "<text x=\"{:.0}\" y=\"12\">{second} s</text>", second as f64 * SECOND_PX);
     }
     let window = findings.judgement.window.as_ref();
@@ -158,7 +161,7 @@ fn legend(page: &mut String) {
 }
 
 /// Faults, and how members stood.
-fn behind(page: &mut String, history: &History, bands: &[Band], lanes: &Lanes) {
+fn backdrop(page: &mut String, history: &History, bands: &[Band], lanes: &Lanes) {
     for band in bands {
         let whole_height = (0, lanes.height());
         rect(page, "fault", (band.begin, band.end), whole_height);

@@ -7,6 +7,7 @@ use super::tokens;
 use super::world::{Unanswered, World, asks};
 use crate::history::{Event, Function};
 use crate::limits;
+use crate::nemesis::events;
 use crate::watch::{self, News, Tries, Used, Wanted, use_at};
 use keyraft_engine::domain::LogIndex;
 use keyraft_engine::wire::{Answer, ClientRequest, GroupStatus, ObjectRow};
@@ -122,12 +123,16 @@ async fn is_in_sync(network: &Network, place: usize) -> bool {
     status.is_ok_and(|status| watch::is_in_sync(&status, member))
 }
 
-/// How far all have applied the log, if every member sees all in sync, nothing unsettled, and a primary.
+/// How far all have applied the log, if every member sees all in sync, nothing unsettled, and a primary, and no connection
+/// between two of them is as good as broken.
 ///
 /// # Errors
 /// As [`World::step`]; inside, what is missing.
 pub fn whole(world: &mut World) -> Result<Result<LogIndex, String>, String> {
     let all = world.machines.len();
+    if !world.network.is_clear() {
+        return Ok(Err("a message is lost, and its connection not given up yet".into()));
+    }
     // What one had applied before another is asked, that one must have applied too: a member may not have heard yet how far
     // it is behind.
     let mut wanted = Wanted { members: all, unsettled: 0, applied: LogIndex(0) };
@@ -149,41 +154,52 @@ pub fn whole(world: &mut World) -> Result<Result<LogIndex, String>, String> {
 }
 
 /// Every member lists its keys and uses each, and its token's copies are counted, all of it while nothing changes: what a
-/// client gave up may still be carried by a member. A group that does not come to rest is looked at as it is.
+/// client gave up may still be carried by a member. A group that does not come to rest in time is looked at as it is, and
+/// that it does not is written down.
 ///
 /// # Errors
 /// As [`World::step`].
 pub fn last(world: &mut World, recorder: &Recorder) -> Result<(), String> {
-    let late = world.now() + limits::REST;
+    let began = world.now();
     loop {
+        let is_last = world.now() >= began + limits::REST;
         let before = whole(world)?;
-        let look = all_keys(world.network.clone(), world.machines.len());
-        let mut seen = world.wait(look, limits::LAST_LOOK * 10)?.unwrap_or_default();
-        seen.extend(tokens::held(&world.machines));
-        let at_rest = before.is_ok() && whole(world)? == before;
-        if at_rest || world.now() >= late {
-            seen.into_iter().for_each(|event| recorder.take(event));
-            return Ok(());
+        if before.is_err() && !is_last {
+            world.rest(AGAIN)?;
+            continue;
         }
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let look = all_keys(world.network.clone(), world.machines.len(), seen.clone());
+        // What was not seen by then checkers miss.
+        world.wait(look, limits::LAST_LOOK * 10)?;
+        let held = tokens::held(&world.machines);
+        let restless = watch::restless(&before, &whole(world)?);
+        if restless.is_some() && !is_last {
+            continue;
+        }
+        std::mem::take(&mut *guard(&seen)).into_iter().chain(held).for_each(|event| recorder.take(event));
+        if restless.is_some() {
+            recorder.take(events::whole(world.now().saturating_sub(began), restless));
+        }
+        return Ok(());
     }
 }
 
-/// Every member's list of its keys, and a use of each. Of one that does not answer nothing is said, and checkers miss it.
-async fn all_keys(network: Network, members: usize) -> Vec<Event> {
-    let mut seen = Vec::new();
+/// Every member's list of its keys, and a use of each, as it comes to be `seen`. Of one that does not answer nothing is
+/// said, and checkers miss it.
+async fn all_keys(network: Network, members: usize, seen: Arc<Mutex<Vec<Event>>>) {
     for place in 0..members {
         let Some(rows) = patiently(|| list(&network, place)).await else { continue };
-        seen.push(watch::listed(place, &rows));
+        guard(&seen).push(watch::listed(place, &rows));
         for row in &rows {
             let object = i64::try_from(row.object.0).unwrap_or(i64::MAX);
             let proof =
                 patiently(|| async { use_key(&network, place, object, limits::LOOK * 5).await.proof() });
             // Who cannot use a key has no proof of it, and the checker says so.
             let Some(output) = proof.await else { continue };
-            seen.push(watch::proved(place, object, &output));
+            guard(&seen).push(watch::proved(place, object, &output));
         }
     }
-    seen
 }
 
 async fn list(network: &Network, place: usize) -> Result<Vec<ObjectRow>, String> {

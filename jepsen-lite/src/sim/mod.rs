@@ -10,6 +10,7 @@ mod application;
 mod asks;
 mod breaker;
 mod clients;
+mod counts;
 pub mod entropy;
 mod host;
 mod journal;

@@ -318,6 +318,13 @@ impl Network {
         }
     }
 
+    /// True unless a message between members is lost whose connection is not given up yet: until then a member may be left
+    /// alone by another, though nothing is broken any more.
+    pub fn is_clear(&self) -> bool {
+        let inner = guard(&self.0);
+        !inner.pending.values().any(|pending| pending.lost.is_some() && pending.from != OUTSIDE)
+    }
+
     /// Delivers what has arrived by now.
     pub fn deliver(&self, now: Duration) {
         let mut inner = guard(&self.0);
@@ -344,6 +351,7 @@ impl Inner {
     /// Puts a parcel on its way, or loses it.
     fn send(&mut self, from: Place, to: Place, parcel: Parcel, sure: bool) {
         if self.cuts.contains_key(&(from, to)) {
+            self.note_lost(&parcel);
             return;
         }
         let mut chance = |of: u64| !sure && self.dice.below(1000) < of;

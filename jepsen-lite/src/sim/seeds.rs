@@ -1,12 +1,13 @@
 //! Many seeds, each in a process of its own, as many at once as there are processors; what they found, summed up.
 
+use super::counts::Counts;
 use super::journal;
 use super::run::{Options, answered_calls, commits, simulate};
 use crate::checker::{NOTHING_LOOKED_AT, look};
 use crate::history::Function;
 use crate::judge::BUDGET;
 use crate::report;
-use serde_json::{Value as Json, json};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -44,8 +45,8 @@ impl FromStr for Range {
     }
 }
 
-/// What one seed came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What one seed came to; as JSON, what a worker tells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct One {
     /// The seed.
     pub seed: u64,
@@ -55,22 +56,9 @@ pub struct One {
     pub complaints: Vec<String>,
     /// Checkers that had nothing to look at.
     pub blind: Vec<String>,
-    /// Operations of clients, and those that were answered.
-    pub operations: u64,
-    /// Answered ones.
-    pub answered: u64,
-    /// Primaries that were elected.
-    pub primaries: u64,
-    /// Snapshots that were taken.
-    pub snapshots: u64,
-    /// Processes that ended by themselves.
-    pub ended: u64,
-    /// Simulated, milliseconds.
-    pub lived_ms: u64,
-    /// Changes that were answered under each fault.
-    pub commits: BTreeMap<String, u64>,
-    /// Calls of each function that were answered.
-    pub calls: BTreeMap<String, u64>,
+    /// What was counted in it.
+    #[serde(flatten)]
+    pub counts: Counts,
 }
 
 /// Simulates one seed in this process and judges it. Papers go to `out` if it fails, or if `keep` says so; then
@@ -105,11 +93,7 @@ pub fn judged(options: &Options, out: &Path, keep: bool) -> Result<One, String> 
         let row = rows.iter().find(|(row, _)| *row == name);
         row.and_then(|(_, number)| u64::try_from(*number).ok()).unwrap_or(0)
     };
-    Ok(One {
-        seed: options.seed,
-        passes,
-        complaints,
-        blind,
+    let counts = Counts {
         operations: findings.judgement.operations as u64,
         answered: number("answered"),
         primaries: number("primaries"),
@@ -118,7 +102,8 @@ pub fn judged(options: &Options, out: &Path, keep: bool) -> Result<One, String> 
         lived_ms: u64::try_from(lived.as_millis()).unwrap_or(u64::MAX),
         commits: commits(&history)?.into_iter().map(|(fault, count)| (fault.to_string(), count)).collect(),
         calls: answered_calls(&history)?,
-    })
+    };
+    Ok(One { seed: options.seed, passes, complaints, blind, counts })
 }
 
 /// Begins the complaint of a seed that could not be judged.
@@ -131,42 +116,6 @@ impl One {
     pub fn broken_promise(&self) -> Option<&str> {
         let others = |complaint: &&String| ![BROKEN, TOO_LITTLE].iter().any(|not| complaint.starts_with(not));
         self.complaints.iter().find(others).map(String::as_str)
-    }
-
-    /// As a worker tells it.
-    pub fn to_json(&self) -> Json {
-        json!({
-            "seed": self.seed, "passes": self.passes, "complaints": self.complaints, "operations": self.operations,
-            "answered": self.answered, "primaries": self.primaries, "snapshots": self.snapshots,
-            "ended": self.ended, "lived-ms": self.lived_ms, "commits": self.commits,
-            "calls": self.calls, "blind": self.blind,
-        })
-    }
-
-    fn from_json(json: &Json) -> Option<Self> {
-        let number = |key: &str| json[key].as_u64();
-        let texts = |key: &str| {
-            let texts = json[key].as_array()?.iter().filter_map(|one| one.as_str());
-            Some(texts.map(str::to_string).collect())
-        };
-        let counts = |key: &str| {
-            let rows = json[key].as_object()?.iter();
-            Some(rows.map(|(name, count)| (name.clone(), count.as_u64().unwrap_or(0))).collect())
-        };
-        Some(Self {
-            seed: number("seed")?,
-            passes: json["passes"].as_bool()?,
-            complaints: texts("complaints")?,
-            blind: texts("blind")?,
-            operations: number("operations")?,
-            answered: number("answered")?,
-            primaries: number("primaries")?,
-            snapshots: number("snapshots")?,
-            ended: number("ended")?,
-            lived_ms: number("lived-ms")?,
-            commits: counts("commits")?,
-            calls: counts("calls")?,
-        })
     }
 }
 
@@ -207,41 +156,16 @@ pub struct Sum {
     pub failed: Vec<One>,
     /// Seeds in which a checker had nothing to look at, by checker.
     pub blind: BTreeMap<String, u64>,
-    /// Operations of clients.
-    pub operations: u64,
-    /// Answered ones.
-    pub answered: u64,
-    /// Primaries that were elected.
-    pub primaries: u64,
-    /// Snapshots that were taken.
-    pub snapshots: u64,
-    /// Processes that ended by themselves.
-    pub ended: u64,
-    /// Simulated, milliseconds.
-    pub lived_ms: u64,
-    /// Changes that were answered under each fault.
-    pub commits: BTreeMap<String, u64>,
-    /// Calls of each function that were answered.
-    pub calls: BTreeMap<String, u64>,
+    /// What was counted in all of them.
+    pub counts: Counts,
 }
 
 impl Sum {
     fn add(&mut self, one: One) {
         self.seeds += 1;
-        self.operations += one.operations;
-        self.answered += one.answered;
-        self.primaries += one.primaries;
-        self.snapshots += one.snapshots;
-        self.ended += one.ended;
-        self.lived_ms += one.lived_ms;
+        self.counts.add(&one.counts);
         for checker in &one.blind {
             *self.blind.entry(checker.clone()).or_default() += 1;
-        }
-        for (fault, count) in &one.commits {
-            *self.commits.entry(fault.clone()).or_default() += count;
-        }
-        for (function, count) in &one.calls {
-            *self.calls.entry(function.clone()).or_default() += count;
         }
         if !one.passes {
             self.failed.push(one);
@@ -292,25 +216,13 @@ fn start(plan: &Plan, scratch: &Path, seed: u64) -> Result<Worker, String> {
 fn ended(worker: &Worker) -> One {
     // What cannot be read is missing, and that is told.
     let text = |from: &Path| std::fs::read_to_string(from).unwrap_or_default();
-    let told = serde_json::from_str::<Json>(&text(&worker.says)).ok().and_then(|json| One::from_json(&json));
-    told.unwrap_or_else(|| broken(worker.seed, text(&worker.complains).trim()))
+    let told = serde_json::from_str(&text(&worker.says));
+    told.unwrap_or_else(|_| broken(worker.seed, text(&worker.complains).trim()))
 }
 
 fn broken(seed: u64, why: &str) -> One {
-    One {
-        seed,
-        passes: false,
-        complaints: vec![format!("{BROKEN}: {why}")],
-        blind: Vec::new(),
-        operations: 0,
-        answered: 0,
-        primaries: 0,
-        snapshots: 0,
-        ended: 0,
-        lived_ms: 0,
-        commits: BTreeMap::new(),
-        calls: BTreeMap::new(),
-    }
+    let complaints = vec![format!("{BROKEN}: {why}")];
+    One { seed, passes: false, complaints, blind: Vec::new(), counts: Counts::default() }
 }
 
 /// Runs all seeds. `told` hears of each that ends; `stop` ends all early.
@@ -369,7 +281,9 @@ mod tests {
     #[test]
     fn what_a_worker_tells_is_understood() {
         let commits = BTreeMap::from([("kill".to_string(), 7)]);
-        let one = One { complaints: vec!["x: y".into()], blind: vec!["z".into()], commits, ..broken(3, "") };
-        assert_eq!(One::from_json(&one.to_json()), Some(one));
+        let counts = Counts { operations: 9, commits, ..Counts::default() };
+        let one = One { blind: vec!["z".into()], counts, ..broken(3, "x: y") };
+        let told = serde_json::to_string(&one).expect("is written");
+        assert_eq!(serde_json::from_str::<One>(&told).expect("is read"), one);
     }
 }

@@ -121,6 +121,18 @@ pub fn whole(place: usize, status: &GroupStatus, wanted: Wanted) -> Result<LogIn
     Ok(status.applied)
 }
 
+/// Why two answers of [`whole`] about all members, before a look and after it, say that something changed meanwhile; None if
+/// the look is worth something.
+pub fn restless(before: &Result<LogIndex, String>, after: &Result<LogIndex, String>) -> Option<String> {
+    match (before, after) {
+        (Ok(before), Ok(after)) if before == after => None,
+        (Ok(before), Ok(after)) => {
+            Some(format!("the log goes on, from {before} to {after}, and no client asks"))
+        }
+        (Err(why), _) | (_, Err(why)) => Some(why.clone()),
+    }
+}
+
 fn number(number: u64) -> Value {
     Value::Int(i64::try_from(number).unwrap_or(i64::MAX))
 }
@@ -211,7 +223,73 @@ pub fn text(row: &ObjectRow, attribute: AttributeType) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use keyraft_engine::domain::{GroupId, Lineage};
+    use keyraft_engine::state::{Duty, Options};
     use keyraft_engine::token::TokenError;
+    use keyraft_engine::wire::MemberStatus;
+
+    /// What member 1 says of two, of which so many are in sync.
+    fn status(in_sync: u64, unsettled: u64, primary: Option<u64>, applied: u64) -> GroupStatus {
+        let row = |id: u64| MemberStatus {
+            member: MemberId(id),
+            name: String::new(),
+            address: String::new(),
+            voter: true,
+            in_sync: id <= in_sync,
+            reason: None,
+            reached: None,
+            token: String::new(),
+            cannot: Vec::new(),
+            duty: Duty::Active,
+            awaits_operator: false,
+            priority: 0,
+        };
+        GroupStatus {
+            answered_by: MemberId(1),
+            group: GroupId([0; 8]),
+            lineage: Lineage(0),
+            label: String::new(),
+            primary: primary.map(MemberId),
+            term: 1,
+            applied: LogIndex(applied),
+            objects: 0,
+            unsettled,
+            options: Options::default(),
+            members: [1, 2].map(row).to_vec(),
+            user_pin: false,
+            so_pin: false,
+            recovery: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_group_is_whole_if_nothing_is_missing() {
+        let says = |status: GroupStatus| {
+            whole(0, &status, Wanted { members: 2, unsettled: 1, applied: LogIndex(7) })
+        };
+        assert_eq!(says(status(2, 1, Some(2), 9)), Ok(LogIndex(9)));
+        assert_eq!(says(status(2, 0, Some(2), 7)), Ok(LogIndex(7)));
+        for missing in [
+            status(1, 0, Some(2), 9),
+            status(2, 2, Some(2), 9),
+            status(2, 0, None, 9),
+            status(2, 0, Some(2), 6),
+        ] {
+            assert!(says(missing.clone()).is_err(), "{missing:?}");
+        }
+        let third =
+            whole(0, &status(2, 0, Some(2), 9), Wanted { members: 3, unsettled: 1, applied: LogIndex(7) });
+        assert!(third.is_err(), "one is not there at all");
+    }
+
+    #[test]
+    fn a_look_is_worth_something_if_the_log_stood_still() {
+        let (at, why) = (|index| Ok(LogIndex(index)), || Err("no primary".to_string()));
+        assert_eq!(restless(&at(7), &at(7)), None);
+        assert!(restless(&at(7), &at(8)).is_some_and(|why| why.contains("goes on")));
+        assert_eq!(restless(&why(), &at(7)), Some("no primary".into()));
+        assert_eq!(restless(&at(7), &why()), Some("no primary".into()));
+    }
 
     #[test]
     fn a_key_that_the_token_lacks_is_told_from_silence() {
