@@ -103,25 +103,38 @@ pub fn run(options: &Options, stop: &AtomicBool, told: &mut dyn FnMut(&str)) -> 
         outcome
     });
     cluster.keep_logs(&options.out);
+    let outcome = outcome.and_then(|()| look_last(options, &mut cluster, &look, &recorder, stop, &mut *told));
     if let Err(why) = outcome {
         // What was heard until then: somebody may want to look.
         report::keep(&options.out, &recorder.end())?;
         return Err(format!("{why}; the history until then is in {}", options.out.display()));
     }
+    Ok(recorder.end())
+}
+
+/// What is looked at once the clients have ended.
+fn look_last(
+    options: &Options,
+    cluster: &mut Cluster,
+    look: &Look,
+    recorder: &Recorder,
+    stop: &AtomicBool,
+    told: &mut dyn FnMut(&str),
+) -> Result<(), String> {
     told("every member lists and proves its keys");
-    look.last(&cluster, &recorder, stop);
+    look.last(cluster, recorder, stop);
     // Nothing has been broken since all was whole.
     for (member, why) in cluster.ends() {
         recorder.take(watch::ended(member, why, false));
     }
-    if options.networks {
-        told("keys in clear are looked for");
-        recorder.take(Event::nemesis(Function::InClear, in_clear(&mut cluster, options.seed)?));
-    }
     if stop.load(Ordering::Relaxed) {
         return Err("stopped".into());
     }
-    Ok(recorder.end())
+    if options.networks {
+        told("keys in clear are looked for");
+        recorder.take(Event::nemesis(Function::InClear, in_clear(cluster, options.seed)?));
+    }
+    Ok(())
 }
 
 /// Ends all members, and looks for keys in what they wrote and said.
