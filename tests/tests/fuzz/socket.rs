@@ -5,8 +5,10 @@ use crate::run::fuzz;
 use crate::support::Group;
 use crate::wire::{client_requests, hello_body, request_body};
 use keyraft_engine::client::Connection;
+use keyraft_engine::clock::Clock;
+use keyraft_engine::domain::LogIndex;
 use keyraft_engine::transport::Client;
-use keyraft_engine::wire::{Answer, ClientRequest, Hello};
+use keyraft_engine::wire::{Answer, ClientRequest, Hello, SlotCall};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -44,10 +46,27 @@ fn send(socket: &Path, bytes: &[u8]) -> bool {
     let sent = stream.write_all(bytes).and_then(|()| stream.shutdown(std::net::Shutdown::Write));
     let mut said = [0; 4096];
     let mut heard = 0;
+    // A call that names an index which the log has not reached yet waits for it, and is told that the member lives.
+    let end = Clock.now() + PATIENCE;
     while let Ok(length @ 1..) = stream.read(&mut said) {
         heard += length;
+        if Clock.now() >= end {
+            break;
+        }
     }
     sent.is_ok() && heard > 0
+}
+
+/// An application that has seen an index which the log has not reached.
+fn of_an_index_to_come() -> Vec<u8> {
+    let later = |request: ClientRequest| match request {
+        ClientRequest::Slot(call) => {
+            Some(ClientRequest::Slot(Box::new(SlotCall { seen: LogIndex(u64::MAX), ..*call })))
+        }
+        _ => None,
+    };
+    let request = client_requests().into_iter().find_map(later).expect("one asks for the slot");
+    [framed(&hello_body(&Hello::application())), framed(&request_body(&request))].concat()
 }
 
 fn resident_kib() -> u64 {
@@ -66,7 +85,9 @@ fn a_hostile_stream() {
     });
     let socket = group.socket(1);
     let before = resident_kib();
-    fuzz(streams(), |bytes| {
+    let mut all = streams();
+    all.push(of_an_index_to_come());
+    fuzz(all, |bytes| {
         let answered = send(&socket, bytes);
         let mut application = Connection::open(&socket, keyraft_engine::limits::CONNECT)
             .expect("an honest application is let in");
