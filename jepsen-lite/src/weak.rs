@@ -68,8 +68,13 @@ impl Weak {
         !self.fenced && self.is_cut_off(member, from, to)
     }
 
+    /// True if the member may have been cut off at this event, and must not answer then.
+    pub fn must_be_silent(&self, member: Option<usize>, at: usize) -> bool {
+        self.fenced && self.is_cut_off(member, at, at)
+    }
+
     /// True if the member, or any where none is named, may have been cut off at some time within these events.
-    pub fn is_cut_off(&self, member: Option<usize>, from: usize, to: usize) -> bool {
+    fn is_cut_off(&self, member: Option<usize>, from: usize, to: usize) -> bool {
         self.spans.iter().any(|(begin, end, members)| {
             *begin <= to && from <= *end && member.is_none_or(|member| members.contains(&member))
         })

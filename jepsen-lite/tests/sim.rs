@@ -57,7 +57,7 @@ fn the_same_seed_gives_the_same_history_byte_for_byte() {
     }
 }
 
-/// Seeds that once found a fault of the engine or the harness. What they do changes with the engine; what they ask stays.
+/// Seeds that once found a fault of the engine or the harness. What they do changes with both; what they ask stays.
 #[test]
 fn seeds_that_found_a_fault_pass() {
     let folder = tempfile::tempdir().expect("makes a folder");

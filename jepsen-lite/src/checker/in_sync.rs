@@ -7,9 +7,9 @@ use crate::edn::Value;
 use crate::history::Function;
 use std::collections::BTreeMap;
 
-/// Of a run's tries, and of those at one member while it was in sync and not cut off, so many percent must have been
-/// answered. Where faults come and go it is more than half of them. One that is cut off calls itself in sync for as long as it
-/// hears of nothing else.
+/// Of a run's tries, and of those at one member while it was in sync, so many percent must have been answered. Where faults
+/// come and go it is more than half of them. In fence mode one that may be cut off has to keep silent, and calls itself in sync
+/// for as long as it hears of nothing else: that does not count.
 const ANSWERED_PERCENT: i64 = 25;
 /// Fewer tries at a member show nothing of it.
 const TRIES_MIN: i64 = 20;
@@ -48,7 +48,7 @@ pub(super) fn look(facts: &Facts<'_>) -> Finding {
         let result = probe.get("result").and_then(Value::text);
         let answered = matches!(result, Some("ok" | "absent" | "lacking"));
         all.note(answered);
-        if in_sync && !facts.weak.is_cut_off(usize::try_from(member).ok(), at, at) {
+        if in_sync && !facts.weak.must_be_silent(usize::try_from(member).ok(), at) {
             while_in_sync.entry(member).or_default().note(answered);
         }
         match result {
@@ -126,14 +126,21 @@ mod tests {
             story.told(look)
         };
         assert!(told(3, true).passes() && told(19, false).passes());
-        let mut cut_off = Story::new("fence");
-        cut_off.create(1);
-        cut_off.probe(1, 1, true, "ok");
-        (0..30).for_each(|_| cut_off.probe(1, 0, true, "ok"));
-        cut_off.fault("partition", true, &[1]);
-        (0..30).for_each(|_| cut_off.probe(1, 1, true, "silent"));
-        let finding = cut_off.told(look);
-        assert!(finding.passes(), "{finding:?}");
+        let cut_off = |mode: &str, healed: bool| {
+            let mut story = Story::new(mode);
+            story.create(1);
+            story.probe(1, 1, true, "ok");
+            (0..30).for_each(|_| story.probe(1, 0, true, "ok"));
+            story.fault("partition", true, &[1]);
+            if healed {
+                story.heal("partition", true);
+            }
+            (0..30).for_each(|_| story.probe(1, 1, true, "silent"));
+            story.told(look)
+        };
+        assert!(cut_off("fence", false).passes(), "{:?}", cut_off("fence", false));
+        complains(&cut_off("serve", false), "who is silent keeps no promise");
+        complains(&cut_off("fence", true), "who is silent keeps no promise");
         complains(
             &told(19, true),
             "1 of 20 tries of member 1, in sync, were answered: who is silent keeps no promise",

@@ -132,9 +132,14 @@ impl Look {
     /// member. A group that does not come to rest in time is looked at as it is, and that it does not is written down.
     pub fn last(&self, cluster: &Cluster, recorder: &Recorder, stop: &AtomicBool) {
         let began = Clock.now();
-        // All have applied the same.
-        let level =
-            || self.whole(cluster, 0, LogIndex(0)).and_then(|foremost| self.whole(cluster, 0, foremost));
+        let level = || {
+            let foremost = self.whole(cluster, 0, LogIndex(0))?;
+            match self.whole(cluster, 0, foremost)? {
+                // All have applied just that.
+                again if again == foremost => Ok(foremost),
+                again => Err(format!("the log goes on, from {foremost} to {again}, and no client asks")),
+            }
+        };
         while !stop.load(Ordering::Relaxed) {
             let is_last = Clock.now() >= began + limits::REST;
             let before = level();
@@ -156,16 +161,17 @@ impl Look {
     }
 
     /// Every member's list of its keys, and a use of each. Of one that does not answer nothing is said, and checkers miss
-    /// it. A run that is stopped sees no more.
+    /// it. A run that is stopped sees no more, and one whose members answer nothing not much more.
     fn all_keys(&self, cluster: &Cluster, stop: &AtomicBool) -> Vec<Event> {
         let mut seen = Vec::new();
+        let late = Clock.now() + limits::LAST_LOOK * 10;
         for index in 0..self.count {
             let Some(id) = self.id(index) else { continue };
             let mut member = Member::new(cluster.socket(index));
             let rows = patiently(stop, || member.list(limits::LOOK * 5));
             let Ok(rows) = rows else { continue };
             seen.push(watch::listed(index, &rows));
-            for row in rows.iter().take_while(|_| !stop.load(Ordering::Relaxed)) {
+            for row in rows.iter().take_while(|_| !stop.load(Ordering::Relaxed) && Clock.now() < late) {
                 let object = i64::try_from(row.object.0).unwrap_or(i64::MAX);
                 let proof = patiently(stop, || member.use_key(object, id, limits::LOOK * 5).proof());
                 // Who cannot use a key has no proof of it, and the checker says so.

@@ -102,8 +102,8 @@ pub fn run(options: &Options, stop: &AtomicBool, told: &mut dyn FnMut(&str)) -> 
         end.store(true, Ordering::Relaxed);
         outcome
     });
-    cluster.keep_logs(&options.out);
     let outcome = outcome.and_then(|()| look_last(options, &mut cluster, &look, &recorder, stop, &mut *told));
+    cluster.keep_logs(&options.out);
     if let Err(why) = outcome {
         // What was heard until then: somebody may want to look.
         report::keep(&options.out, &recorder.end())?;

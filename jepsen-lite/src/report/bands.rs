@@ -28,8 +28,8 @@ pub(super) fn bands(history: &History) -> Vec<Band> {
     let ends: Vec<(usize, String)> =
         history.of_nemesis(&Function::FaultEnd).map(|(at, event)| (at, fault(&event.value))).collect();
     let in_time = |event: &Event| event.value.get("in-time") == Some(&Value::Bool(true));
-    let wholes: Vec<(usize, bool)> =
-        history.of_nemesis(&Function::Whole).map(|(at, event)| (at, in_time(event))).collect();
+    let wholes = history.of_nemesis(&Function::Whole).filter(|(_, event)| in_time(event));
+    let wholes: Vec<usize> = wholes.map(|(at, _)| at).collect();
     // Until when each row is taken.
     let mut taken: Vec<u64> = Vec::new();
     let band = |(at, event): (usize, &Event)| {
@@ -37,8 +37,8 @@ pub(super) fn bands(history: &History) -> Vec<Band> {
         let shape = event.value.get("shape").and_then(Value::text).unwrap_or_default();
         let end = ends.iter().find(|(end, ended)| *end > at && *ended == name);
         let end = end.map_or(last, |(end, _)| history.time(*end));
-        let healed = wholes.iter().find(|(whole, _)| *whole > at).filter(|(_, in_time)| *in_time);
-        let whole = healed.map_or(last, |(whole, _)| history.time(*whole)).max(end);
+        let whole = wholes.iter().find(|whole| **whole > at);
+        let whole = whole.map_or(last, |whole| history.time(*whole)).max(end);
         let begin = history.time(at);
         let row = taken.iter().position(|until| *until <= begin).unwrap_or(taken.len());
         taken.resize(taken.len().max(row + 1), 0);

@@ -509,3 +509,36 @@ fn copied(incoming: &Incoming) -> Incoming {
         request: incoming.request.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::MARK_BYTES;
+
+    #[test]
+    fn what_a_cut_swallows_is_given_up_also_when_the_cut_is_over() {
+        let network = Network::new(Dice::new(1), Arc::new(Search::new([0; MARK_BYTES])));
+        let _listens = network.listen(1, MemberId(2));
+        let way = |from: Place| Way {
+            from,
+            to: 1,
+            caller: Caller::Unproven,
+            bearer: None,
+            connection: network.connection(),
+        };
+        for (from, waits) in [(0, true), (OUTSIDE, false)] {
+            network.cut(&BTreeSet::from([(from, 1)]));
+            let mut answer = network.ask(way(from), Vec::new(), false);
+            network.cut(&BTreeSet::new());
+            assert_eq!(network.is_clear(), !waits);
+            let later =
+                guard(&network.0).now + u64::try_from(UNACKNOWLEDGED_MAX.as_millis()).expect("is short");
+            network.deliver(Duration::from_millis(later - LOOK_MS));
+            assert_eq!(network.is_clear(), !waits);
+            network.deliver(Duration::from_millis(later));
+            assert!(network.is_clear());
+            // An application has its own patience.
+            assert_eq!(matches!(answer.try_recv(), Ok(Err(LinkError::Lost))), waits);
+        }
+    }
+}

@@ -121,15 +121,16 @@ pub fn whole(place: usize, status: &GroupStatus, wanted: Wanted) -> Result<LogIn
     Ok(status.applied)
 }
 
-/// Why two answers of [`whole`] about all members, before a look and after it, say that something changed meanwhile; None if
-/// the look is worth something.
+/// What two answers of [`whole`] about all members, one before a look and one after it, have against the look: that the group
+/// was not whole, or that the log moved. None if it is worth something.
 pub fn restless(before: &Result<LogIndex, String>, after: &Result<LogIndex, String>) -> Option<String> {
     match (before, after) {
         (Ok(before), Ok(after)) if before == after => None,
         (Ok(before), Ok(after)) => {
             Some(format!("the log goes on, from {before} to {after}, and no client asks"))
         }
-        (Err(why), _) | (_, Err(why)) => Some(why.clone()),
+        (Err(why), _) => Some(format!("before the look: {why}")),
+        (_, Err(why)) => Some(format!("after the look: {why}")),
     }
 }
 
@@ -287,8 +288,8 @@ mod tests {
         let (at, why) = (|index| Ok(LogIndex(index)), || Err("no primary".to_string()));
         assert_eq!(restless(&at(7), &at(7)), None);
         assert!(restless(&at(7), &at(8)).is_some_and(|why| why.contains("goes on")));
-        assert_eq!(restless(&why(), &at(7)), Some("no primary".into()));
-        assert_eq!(restless(&at(7), &why()), Some("no primary".into()));
+        assert_eq!(restless(&why(), &at(7)), Some("before the look: no primary".into()));
+        assert_eq!(restless(&at(7), &why()), Some("after the look: no primary".into()));
     }
 
     #[test]
