@@ -31,6 +31,8 @@ pub const LATE_PACKETS_MAX: usize = 20_000;
 pub const FLOWS_MAX: usize = 4_096;
 /// Leaks that are told one by one.
 pub const LEAKS_MAX: usize = 20;
+/// Seconds that papers name or count by; a longer history has its times from elsewhere.
+pub const DRAWN_SECONDS_MAX: usize = 86_400;
 /// Between two looks at every member.
 pub const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How long a look at one member may take.

@@ -134,11 +134,8 @@ impl Look {
         let began = Clock.now();
         let level = || {
             let foremost = self.whole(cluster, 0, LogIndex(0))?;
-            match self.whole(cluster, 0, foremost)? {
-                // All have applied just that.
-                again if again == foremost => Ok(foremost),
-                again => Err(format!("the log goes on, from {foremost} to {again}, and no client asks")),
-            }
+            // If nobody is before that now, all have applied just that.
+            watch::stood_still(Ok(foremost), self.whole(cluster, 0, foremost))
         };
         while !stop.load(Ordering::Relaxed) {
             let is_last = Clock.now() >= began + limits::REST;
@@ -148,7 +145,7 @@ impl Look {
                 continue;
             }
             let seen = self.all_keys(cluster, stop);
-            let restless = watch::restless(&before, &level());
+            let restless = watch::restless(before, level());
             if restless.is_some() && !is_last {
                 continue;
             }

@@ -2,6 +2,7 @@
 
 use super::bands::{self, Band};
 use crate::history::{End, History, Operation, operations};
+use crate::limits;
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
@@ -37,8 +38,6 @@ fn ended(history: &History) -> Vec<(f64, f64, End)> {
 
 /// What was faster is drawn as this, ms.
 const LOWEST_MS: f64 = 0.1;
-/// Seconds whose rate is drawn; a longer history has its times from elsewhere.
-const SECONDS_MAX: usize = 86_400;
 /// Labels of the upright axis.
 const Y_LABELS: usize = 6;
 /// A row of faults' names takes this part of the height.
@@ -65,7 +64,7 @@ pub(super) fn latency(path: &Path, history: &History) -> Result<(), String> {
 fn draw_rate(path: &Path, history: &History) -> Result<(), Failed> {
     let (ended, last) = (ended(history), end_of(history));
     let counted = |outcome: End| {
-        let mut counts = vec![0_u32; (last as usize).min(SECONDS_MAX) + 1];
+        let mut counts = vec![0_u32; (last as usize).min(limits::DRAWN_SECONDS_MAX) + 1];
         for (at, _, _) in ended.iter().filter(|(_, _, how)| *how == outcome) {
             counts.get_mut(*at as usize).into_iter().for_each(|count| *count += 1);
         }

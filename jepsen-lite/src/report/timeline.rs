@@ -10,8 +10,6 @@ use std::fmt::Write as _;
 
 /// Operations that are drawn; a browser takes no more.
 const DRAWN_MAX: usize = 30_000;
-/// Seconds that are named; a longer history has its times from elsewhere.
-const SECONDS_MAX: usize = 86_400;
 /// One second is so many pixels wide.
 const SECOND_PX: f64 = 120.0;
 /// How wide the lanes' names are.
@@ -121,7 +119,7 @@ pub(super) fn page(history: &History, findings: &Findings) -> String {
     lanes.names(&mut page);
     let _ = writeln!(page, "<div><svg width=\"{width:.0}\" height=\"{height}\">");
     backdrop(&mut page, history, &bands, &lanes);
-    for second in (0..=last / 1_000_000_000).take(SECONDS_MAX) {
+    for second in (0..=last / 1_000_000_000).take(limits::DRAWN_SECONDS_MAX) {
         let _ = writeln!(page, "<text x=\"{:.0}\" y=\"12\">{second} s</text>", second as f64 * SECOND_PX);
     }
     let window = findings.judgement.window.as_ref();

@@ -160,11 +160,7 @@ pub fn whole(world: &mut World) -> Result<Result<LogIndex, String>, String> {
 fn level(world: &mut World) -> Result<Result<LogIndex, String>, String> {
     // Who answers in the last round has applied all that anybody had at the end of the first.
     let before = whole(world)?;
-    let after = whole(world)?;
-    Ok(match watch::restless(&before, &after) {
-        None => after,
-        Some(why) => Err(why),
-    })
+    Ok(watch::stood_still(before, whole(world)?))
 }
 
 /// Every member lists its keys and uses each, and its token's copies are counted, all of it while nothing changes: what a
@@ -187,7 +183,7 @@ pub fn last(world: &mut World, recorder: &Recorder) -> Result<(), String> {
         // What was not seen by then checkers miss.
         world.wait(look, limits::LAST_LOOK * 10)?;
         let held = tokens::held(&world.machines);
-        let restless = watch::restless(&before, &level(world)?);
+        let restless = watch::restless(before, level(world)?);
         if restless.is_some() && !is_last {
             continue;
         }

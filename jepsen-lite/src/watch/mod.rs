@@ -121,17 +121,26 @@ pub fn whole(place: usize, status: &GroupStatus, wanted: Wanted) -> Result<LogIn
     Ok(status.applied)
 }
 
-/// What two answers of [`whole`] about all members, one before a look and one after it, have against the look: that the group
-/// was not whole, or that the log moved. None if it is worth something.
-pub fn restless(before: &Result<LogIndex, String>, after: &Result<LogIndex, String>) -> Option<String> {
-    match (before, after) {
-        (Ok(before), Ok(after)) if before == after => None,
-        (Ok(before), Ok(after)) => {
-            Some(format!("the log goes on, from {before} to {after}, and no client asks"))
-        }
-        (Err(why), _) => Some(format!("before the look: {why}")),
-        (_, Err(why)) => Some(format!("after the look: {why}")),
+/// How far all have applied the log, if two answers of [`whole`] about all members, one after the other, say the same.
+///
+/// # Errors
+/// The group was not whole, or the log moved.
+pub fn stood_still(
+    before: Result<LogIndex, String>,
+    after: Result<LogIndex, String>,
+) -> Result<LogIndex, String> {
+    let (before, after) = (before?, after?);
+    if before == after {
+        return Ok(after);
     }
+    Err(format!("the log goes on, from {before} to {after}, and no client asks"))
+}
+
+/// What such answers from before a look and from after it have against the look; None if it is worth something.
+pub fn restless(before: Result<LogIndex, String>, after: Result<LogIndex, String>) -> Option<String> {
+    let before = before.map_err(|why| format!("before the look: {why}"));
+    let after = after.map_err(|why| format!("after the look: {why}"));
+    stood_still(before, after).err()
 }
 
 fn number(number: u64) -> Value {
@@ -286,10 +295,10 @@ mod tests {
     #[test]
     fn a_look_is_worth_something_if_the_log_stood_still() {
         let (at, why) = (|index| Ok(LogIndex(index)), || Err("no primary".to_string()));
-        assert_eq!(restless(&at(7), &at(7)), None);
-        assert!(restless(&at(7), &at(8)).is_some_and(|why| why.contains("goes on")));
-        assert_eq!(restless(&why(), &at(7)), Some("before the look: no primary".into()));
-        assert_eq!(restless(&at(7), &why()), Some("after the look: no primary".into()));
+        assert_eq!(restless(at(7), at(7)), None);
+        assert!(restless(at(7), at(8)).is_some_and(|why| why.contains("goes on")));
+        assert_eq!(restless(why(), at(7)), Some("before the look: no primary".into()));
+        assert_eq!(restless(at(7), why()), Some("after the look: no primary".into()));
     }
 
     #[test]
